@@ -6,7 +6,7 @@
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --mixed-precision
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --dcp-api
  *
- * The first run initialises the weights and saves a checkpoint in checkpoints/. The next run
+ * The first run initializes the weights and saves a checkpoint in checkpoints/. The next run
  * resumes from this checkpoint, on any number of ranks. Without `fsdp launch` there is one rank. */
 #include <dirent.h>
 #include <stddef.h>

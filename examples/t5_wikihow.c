@@ -263,7 +263,7 @@ static fsdp_status run_pass(const job *j, fsdp_loader *loader, bool training, do
 {
     const fsdp_progress_options options = {
         .description = training ? "r0 Training Epoch" : "Validation Epoch",
-        .colour = training ? FSDP_PROGRESS_BLUE : FSDP_PROGRESS_GREEN,
+        .color = training ? FSDP_PROGRESS_BLUE : FSDP_PROGRESS_GREEN,
         .total = fsdp_loader_steps(loader),
         .style = j->rank == 0 ? FSDP_PROGRESS_AUTO : FSDP_PROGRESS_OFF};
     double fsdp_loss[2] = {0};

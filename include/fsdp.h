@@ -61,7 +61,7 @@
  *     <fsdp/checkpoint_entry.h>   one tensor in a file of weights
  *   Writing a model
  *     <fsdp/tensor.h>      devices and tensors
- *     <fsdp/nn.h>          modules, parameters, initialisation
+ *     <fsdp/nn.h>          modules, parameters, initialization
  *     <fsdp/autograd.h>    scopes, the tape, operations with gradients, activation checkpointing
  *     <fsdp/hidden_act.h>  activation functions and their names in transformers
  *   Advanced

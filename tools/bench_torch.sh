@@ -84,7 +84,7 @@ for run in $runs; do
 done
 
 # Losses in fp32 must agree to 0.1 %, in bf16 to 2 %, because PyTorch's is a bfloat16, whose
-# neighbours differ by 0.6 %.
+# neighbors differ by 0.6 %.
 summary=$(awk '
     function median(of,    n, v, i, j, t) {
         n = split(of, v, " ")

@@ -120,7 +120,7 @@ def has_own_head(config):
 
 
 def draw_weights(model, generator):
-    """Weights far from an initialisation, so every one of them affects the logits."""
+    """Weights far from an initialization, so every one of them affects the logits."""
     for name, p in model.named_parameters():
         drawn = torch.randn(p.shape, generator=generator)
         if p.ndim == 1:

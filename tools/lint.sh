@@ -2,7 +2,7 @@
 # usage: tools/lint.sh CC [BUILD]: layering, circles of calls, headers that compile alone (C and C++),
 # naming, no goto, formatting. CC may be several words, such as "ccache gcc". Circles of calls are
 # found in the objects of BUILD ("build").
-# A file includes its own folder and lower rows only, never a neighbour in its row.
+# A file includes its own folder and lower rows only, never a neighbor in its row.
 cc=${1:-cc}
 build=${2:-build}
 bad=0

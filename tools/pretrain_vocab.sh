@@ -4,7 +4,7 @@
 # OUT (build/pretrain-start), which fsdp and transformers load as a T5 without weights:
 # spiece.model, tokenizer_config.json, special_tokens_map.json, config.json.
 #   -n IDS    size of the vocabulary (8192), including T5's 100 sentinels, which are last
-# A SentencePiece unigram model like T5's: <pad> 0, </s> 1, <unk> 2, normaliser nmt_nfkc. Needs
+# A SentencePiece unigram model like T5's: <pad> 0, </s> 1, <unk> 2, normalizer nmt_nfkc. Needs
 # spm_train (`make deps-pretrain`). Nothing is random and only one thread sums, so the same corpus
 # gives the same bytes.
 fail() { echo "pretrain_vocab: $*" >&2; exit 1; }

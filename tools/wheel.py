@@ -34,7 +34,7 @@ Tag: py3-none-{platform}
 
 
 def main():
-    out, version, platform, program, man, completion, *licences = sys.argv[1:]
+    out, version, platform, program, man, completion, *licenses = sys.argv[1:]
     data, info = f"{NAME}-{version}.data", f"{NAME}-{version}.dist-info"
     files = [(f"{data}/scripts/fsdp", pathlib.Path(program).read_bytes(), 0o755)]
     share = f"{data}/data/share"
@@ -48,8 +48,8 @@ def main():
     files.append((f"{info}/WHEEL", WHEEL.format(platform=platform).encode(), 0o644))
     root = pathlib.Path(__file__).resolve().parent.parent
     files.append((f"{info}/licenses/LICENSE", (root / "LICENSE").read_bytes(), 0o644))
-    for licence in licences:
-        name, path = licence.split("=", 1)
+    for license in licenses:
+        name, path = license.split("=", 1)
         files.append((f"{info}/licenses/{name}", pathlib.Path(path).read_bytes(), 0o644))
     record = ""
     for name, content, _ in files:

@@ -72,13 +72,13 @@ version=$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)
 SOURCE_DATE_EPOCH=$(sh tools/source_date.sh)
 export SOURCE_DATE_EPOCH
 mkdir -p "$out"
-# The licences of the libraries that are linked into the command.
-licences=
+# The licenses of the libraries that are linked into the command.
+licenses=
 for file in $archives; do
     package=$(dpkg-query -S "$(realpath "$file")" 2>/dev/null | head -n 1 | cut -d : -f 1)
     [ -z "$package" ] || [ ! -e "/usr/share/doc/$package/copyright" ] ||
-        licences="$licences $package=/usr/share/doc/$package/copyright"
+        licenses="$licenses $package=/usr/share/doc/$package/copyright"
 done
 # shellcheck disable=SC2086
 python3 tools/wheel.py "$out" "$version" "manylinux_${glibc}_$(uname -m)" "$program" "$build/man" \
-    "$build/completion" $(printf '%s\n' $licences | sort -u)
+    "$build/completion" $(printf '%s\n' $licenses | sort -u)

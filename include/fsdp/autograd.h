@@ -188,7 +188,7 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
                                      fsdp_tensor *weight, int32_t padding_idx);
 /** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. If D
- * is a divisor of the last dimension, each vector of D elements is normalised on its own, as the
+ * is a divisor of the last dimension, each vector of D elements is normalized on its own, as the
  * heads of Qwen3's queries are. If w is float32, the result is float32, too, as in transformers. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
 /** torch.nn.functional.layer_norm: (x - mean) / sqrt(variance + eps) * w + bias over the last

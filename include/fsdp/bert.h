@@ -49,7 +49,7 @@ typedef struct fsdp_bert_config {
 /**
  * Compute sentence embeddings: one vector for each sequence of the scope's batch. A vector is the
  * mean of the last hidden states of the sequence's tokens (sentence-transformers' mean pooling) and
- * is not normalised.
+ * is not normalized.
  *
  * The forward calls the root module by fsdp_module_call(), so the module's hooks run. Pooler and
  * classifier do not run.

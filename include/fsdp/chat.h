@@ -38,7 +38,7 @@ typedef struct fsdp_chat_span {
     size_t begin, end;
 } fsdp_chat_span;
 
-/** A conversation as text. Initialise it with {0}, and free it with fsdp_chat_text_fini(). */
+/** A conversation as text. Initialize it with {0}, and free it with fsdp_chat_text_fini(). */
 typedef struct fsdp_chat_text {
     char *text; /**< [bytes] UTF-8, NUL-terminated */
     size_t bytes;

@@ -24,7 +24,7 @@ extern "C" {
 
 /* ---- datasets -------------------------------------------------------------------------------- */
 
-/** One example. Initialise it with {0}, and free it with fsdp_example_fini(). It can be filled
+/** One example. Initialize it with {0}, and free it with fsdp_example_fini(). It can be filled
  * again and again. */
 typedef struct fsdp_example {
     fsdp_token_list source; /**< input_ids, without padding */
@@ -78,7 +78,7 @@ typedef struct fsdp_dataset_ops {
 
 typedef struct fsdp_dataset fsdp_dataset;
 
-/** How the texts of a CSV file are cleaned before they are tokenised. */
+/** How the texts of a CSV file are cleaned before they are tokenized. */
 typedef enum fsdp_cleaning {
     FSDP_CLEANING_NONE, /**< the fields are used as they are */
     /**
@@ -221,7 +221,7 @@ typedef enum fsdp_packing {
      * new row may be shorter. */
     FSDP_PACKING_WRAPPED,
     /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
-     * windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
+     * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
      * together do not attend to each other. */
     FSDP_PACKING_BFD,
 } fsdp_packing;
@@ -347,7 +347,7 @@ typedef struct fsdp_dataset_options {
 
 /**
  * Open a file of examples. Every row up to max_samples is checked at this time, so bad rows are
- * reported before training. A row of a CSV file is read again, and tokenised, each time its example
+ * reported before training. A row of a CSV file is read again, and tokenized, each time its example
  * is requested.
  *
  * CSV (.csv, .tsv, .tab): RFC 4180, UTF-8 with or without byte order mark. Lines end with LF, CRLF
@@ -359,7 +359,7 @@ typedef struct fsdp_dataset_options {
  *
  * JSON (.jsonl, .json, .ndjson): one object per line, or an array of objects, or an object with
  * such an array (json_field), or objects one after the other. A file of CSV or JSON may be
- * compressed with gzip or zstd, which is recognised by its first bytes, not by its name. A key that
+ * compressed with gzip or zstd, which is recognized by its first bytes, not by its name. A key that
  * this library does not use is ignored, and fsdp_dataset_note() lists it. But such a key is an
  * error if it would change the loss (another input of a model, a weight of the loss), unless its
  * value has no effect (e.g. a mask of ones). A row of any task can have ids: "input_ids", and
@@ -373,7 +373,7 @@ typedef struct fsdp_dataset_options {
  *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
  *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
- *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
+ *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenized when the file is
  *   opened. A conversation has "messages", or "prompt" and "completion" that are lists of messages
  *   (fsdp_chat_render()). options->chat says how it becomes a text, and which part has a loss.
  * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
@@ -385,8 +385,8 @@ typedef struct fsdp_dataset_options {
  *   row must have a text or a pair of texts, as in CSV (text_pair_column).
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. If a
- * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
- * the prompt in the result, the prompt is also tokenised alone. The ids with which both results
+ * row has a prompt and a completion, both are joined and tokenized as one text. To find the ids of
+ * the prompt in the result, the prompt is also tokenized alone. The ids with which both results
  * begin count as the prompt and get no loss.
  *
  * Arrow (.arrow, .feather, or a folder of datasets.save_to_disk()): a row is read like a line of
@@ -423,7 +423,7 @@ typedef struct fsdp_dataset_options {
  *
  * With span_corruption, the file is one of three kinds: a token file; a CSV or JSON lines file
  * whose source_column (default "text") has texts; or plain text with one document per line, where
- * blank lines are skipped. Texts are tokenised when the file is opened. eos is appended to each
+ * blank lines are skipped. Texts are tokenized when the file is opened. eos is appended to each
  * text, and the ids of all texts are joined and cut into pieces. fsdp_span_corruption_lengths()
  * gives the length of a piece. If the ids at the end of a file are too few for a piece, they are
  * left out. The tokenizer's last ids are the sentinels; a piece uses them in descending order. In
@@ -472,7 +472,7 @@ typedef struct fsdp_left_out {
  * Count what a dataset leaves out.
  *
  * @param most_rows count cut tokens only in this number of rows, from the first one; 0: in all
- *                  rows. Texts must be tokenised to count them, which takes time
+ *                  rows. Texts must be tokenized to count them, which takes time
  * @param out       the counts; if the dataset is a mixture, the sums over its parts
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,
@@ -482,7 +482,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *d
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
 
 /**
- * Get example `index`, tokenised, and replace the contents of `example`. Any thread.
+ * Get example `index`, tokenized, and replace the contents of `example`. Any thread.
  *
  * @return FSDP_ERR_INVALID if index is not in [0, len); FSDP_ERR_FORMAT or FSDP_ERR_IO if the file
  *         has changed
@@ -544,7 +544,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part
 typedef enum fsdp_sampler_kind {
     /**
      * Let A be the number of micro-steps of a step, W the number of ranks, and B the batch size. A
-     * step uses a block of A W B neighbouring positions in the order of the epoch. Micro-step a on
+     * step uses a block of A W B neighboring positions in the order of the epoch. Micro-step a on
      * rank r uses B positions of this block, beginning at (a W + r) B. So the examples of
      * micro-batch m = a W + r do not depend on how m is split into a and r. The last block of an
      * epoch may be shorter. In its step, some micro-batches have fewer than B rows or none. No

@@ -25,13 +25,13 @@ extern "C" {
 #endif
 
 /**
- * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
+ * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialized policy uses float32 everywhere.
  *
  * Zero means float32 in this struct. In FSDP2, the default of a dtype is not float32 but None:
  * param_dtype=None means the parameter's own dtype, and reduce_dtype=None means param_dtype. So
  * defaults differ in two cases:
  * 1. The master weights are bfloat16. FSDP2's MixedPrecisionPolicy() then computes and reduces in
- *    bfloat16, but a zero-initialised fsdp_mp_policy computes and reduces in float32. To do what
+ *    bfloat16, but a zero-initialized fsdp_mp_policy computes and reduces in float32. To do what
  *    FSDP2 does, set param_dtype and reduce_dtype to bfloat16.
  * 2. The caller sets param_dtype to bfloat16 and does not set reduce_dtype. FSDP2 then reduces
  *    gradients in bfloat16, but this library reduces them in float32.
@@ -58,7 +58,7 @@ typedef struct fsdp_mp_policy {
 } fsdp_mp_policy;
 
 /**
- * torch.distributed.fsdp.MixedPrecision (FSDP1). A zero-initialised struct is MixedPrecision(),
+ * torch.distributed.fsdp.MixedPrecision (FSDP1). A zero-initialized struct is MixedPrecision(),
  * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
@@ -319,7 +319,7 @@ typedef enum fsdp_print_form {
 } fsdp_print_form;
 
 /**
- * Print the tree below `module` as torch prints modules. Equal neighbours in a ModuleList are
+ * Print the tree below `module` as torch prints modules. Equal neighbors in a ModuleList are
  * printed once: "(0-5): 6 x T5Block(". fsdp_module_set_extra_repr() sets the text in a layer's
  * parentheses.
  *
@@ -476,14 +476,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_options_from_environment(fsdp_environment_options *environment);
 
 /**
- * A function that initialises the parameters of `module` itself, not those of modules below it,
+ * A function that initializes the parameters of `module` itself, not those of modules below it,
  * like reset_parameters() in PyTorch. It may call fsdp_module_init(). Or it may write the tensors
  * of fsdp_parameter_local() between fsdp_tensor_begin_write() and fsdp_tensor_end_write().
  *
  * Every rank calls this function for each module that has a parameter without values, unless that
  * parameter belongs to a module below it. A parameter has values if they were loaded, or if they
  * came from rank 0 (sync_module_states). Ignored parameters do not count: a module is not
- * initialised because of them, and they may have no memory.
+ * initialized because of them, and they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 
@@ -506,7 +506,7 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     /** [n_ignored_states] These parameters are ignored, too. */
     fsdp_parameter *const *ignored_states;
     size_t n_ignored_states;
-    fsdp_param_init_fn *param_init_fn; /**< default: the caller loads or initialises values later */
+    fsdp_param_init_fn *param_init_fn; /**< default: the caller loads or initializes values later */
     void *param_init_arg;
     bool sync_module_states;   /**< true: all ranks get the values that rank 0 has */
     bool forward_prefetch;     /**< true: FSDP_FORWARD_STRICT; default: FSDP_FORWARD_IMPLICIT */
@@ -589,7 +589,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 
 /**
  * Gather the unit's parameters now and keep them until fsdp_unit_reshard(). Call
- * fsdp_unit_reshard() before the parameters are written (by an optimizer step, an initialisation or
+ * fsdp_unit_reshard() before the parameters are written (by an optimizer step, an initialization or
  * a load). Collective.
  * @return FSDP_ERR_INVALID if `module` is not a unit; FSDP_ERR_STATE while its parameters are being
  *         written or are summoned (fsdp_summon_full_params_begin())
@@ -602,7 +602,7 @@ typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
  * unshard(async_op=True): start gathering the unit's parameters. The unit's next forward or
  * backward waits until the gather is complete, and later frees the parameters as usual. If an
- * optimizer step, an initialisation or a load writes the unit's parameters before the unit runs,
+ * optimizer step, an initialization or a load writes the unit's parameters before the unit runs,
  * call fsdp_unit_reshard() before that write. Collective, but does not wait for the peers.
  * @param handle out: must be passed to fsdp_unshard_handle_wait() before the module is destroyed.
  *               `handle` may be NULL
@@ -675,7 +675,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module 
                                                                     bool recurse);
 /** Choose whether backward frees the whole parameters. With false, parameters stay gathered after
  * backward, so that the next forward need not gather them. Use false for all micro-steps but the
- * last one. Before the parameters are written (by an optimizer step, an initialisation or a load),
+ * last one. Before the parameters are written (by an optimizer step, an initialization or a load),
  * call fsdp_unit_reshard() or run a backward with true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,

@@ -103,7 +103,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_set_task(fsdp_model_confi
 FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p);
 
 /**
- * Build the module tree of a model, without memory. Names, classes and initialisation match
+ * Build the module tree of a model, without memory. Names, classes and initialization match
  * those of Hugging Face.
  *
  * @param config copied

@@ -2,9 +2,9 @@
  * @file
  * Modules: a tree of objects with names, classes, parameters and a forward, like torch.nn.Module.
  *
- * A model first builds its tree without memory: a parameter has only a shape and an initialisation.
+ * A model first builds its tree without memory: a parameter has only a shape and an initialization.
  * Next, fsdp_fully_shard() allocates each rank's rows of the parameters, or fsdp_module_to_empty()
- * allocates whole parameters. Finally, fsdp_module_init() initialises the parameters, or a
+ * allocates whole parameters. Finally, fsdp_module_init() initializes the parameters, or a
  * checkpoint is loaded into them.
  */
 #pragma once
@@ -147,7 +147,7 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
  * Allocate memory on `device` for all parameters that have no memory or are on the meta device. A
  * parameter without memory gets float32 memory for the whole parameter. A parameter on the meta
  * device moves to `device`, and keeps its dtype and its sharding. If it belongs to a unit, all
- * parameters of the unit move. The contents of the new memory are undefined: load or initialise
+ * parameters of the unit move. The contents of the new memory are undefined: load or initialize
  * them. Parameters in real memory stay there and keep their values, unlike with
  * torch.nn.Module.to_empty().
  *
@@ -159,7 +159,7 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_to_empty(fsdp_module *module, fsdp_device *device);
 /**
- * Initialise all parameters. The value of element i of a parameter depends only on `seed`, the
+ * Initialize all parameters. The value of element i of a parameter depends only on `seed`, the
  * parameter's name and i, not on the world size. Collective if parameters are sharded.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_init(fsdp_module *module, uint64_t seed);

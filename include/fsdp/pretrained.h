@@ -32,13 +32,13 @@ typedef struct fsdp_load_options {
      * this way. */
     const char *base_prefix;
     /** Paths of modules, e.g. "classifier" for a new head. If the file has no tensor for a
-     * parameter of such a module, the parameter is initialised at random. NULL-terminated; NULL:
+     * parameter of such a module, the parameter is initialized at random. NULL-terminated; NULL:
      * none. */
     const char *const *fresh_modules;
-    uint64_t seed; /**< seed of parameters that are initialised at random; for the same seed,
+    uint64_t seed; /**< seed of parameters that are initialized at random; for the same seed,
                         fsdp_module_init() gives the same values */
     /** Like from_pretrained(ignore_mismatched_sizes=True): if a parameter's tensor in the file does
-     * not have the parameter's shape, initialise the parameter at random and list its name in
+     * not have the parameter's shape, initialize the parameter at random and list its name in
      * fsdp_load_report.mismatched. Default: such a tensor is an error. */
     bool ignore_mismatched_sizes;
     /** Read only the parameters that require a gradient, and leave the others as they are. Default:
@@ -53,10 +53,10 @@ typedef struct fsdp_load_options {
 typedef struct fsdp_load_report {
     char **unexpected; /**< [n_unexpected] names of tensors that belong to no parameter */
     size_t n_unexpected;
-    char **fresh; /**< [n_fresh] names of parameters that were initialised at random, because the
+    char **fresh; /**< [n_fresh] names of parameters that were initialized at random, because the
                      file has no tensors for them */
     size_t n_fresh;
-    char **mismatched; /**< [n_mismatched] names of parameters that were initialised at random,
+    char **mismatched; /**< [n_mismatched] names of parameters that were initialized at random,
                             because their tensors in the file have different shapes */
     size_t n_mismatched;
 } fsdp_load_report;
@@ -182,7 +182,7 @@ typedef struct fsdp_pretrained {
  *                    cache: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
  * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then
- *                    initialises all parameters at random
+ *                    initializes all parameters at random
  * @param pretrained  out: owned by the caller, closed with fsdp_pretrained_close()
  * @return FSDP_ERR_NOT_FOUND if the model or one of its files is missing; the message names the
  *         folders that were searched. Also the errors of fsdp_model_config_read() and
@@ -195,7 +195,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool
  * module may be sharded. Collective.
  *
  * @param group  the ranks that load; NULL: this rank alone
- * @param seed   seed of parameters that are initialised at random: those of a new head, or all
+ * @param seed   seed of parameters that are initialized at random: those of a new head, or all
  *               parameters if the model was opened with from_config
  * @param report out: freed with fsdp_load_report_free(); empty with from_config; NULL if not wanted
  * @return as fsdp_module_load()
@@ -203,7 +203,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_load(const fsdp_pretrained *pretrained,
                                                           fsdp_module *module, fsdp_group *group,
                                                           uint64_t seed, fsdp_load_report *report);
-/** Free everything that `pretrained` points to, and set *pretrained to zeros. A zero-initialised
+/** Free everything that `pretrained` points to, and set *pretrained to zeros. A zero-initialized
  * struct that was never opened is allowed. */
 FSDP_API void fsdp_pretrained_close(fsdp_pretrained *pretrained);
 /** @} */

@@ -18,11 +18,11 @@
 extern "C" {
 #endif
 
-typedef enum fsdp_progress_colour {
+typedef enum fsdp_progress_color {
     FSDP_PROGRESS_PLAIN,
-    FSDP_PROGRESS_BLUE,  /**< colour of the tutorials' training bar */
-    FSDP_PROGRESS_GREEN, /**< colour of the tutorials' validation bar */
-} fsdp_progress_colour;
+    FSDP_PROGRESS_BLUE,  /**< color of the tutorials' training bar */
+    FSDP_PROGRESS_GREEN, /**< color of the tutorials' validation bar */
+} fsdp_progress_color;
 
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
@@ -38,7 +38,7 @@ typedef struct fsdp_progress_options {
     FILE *file;              /**< borrowed; NULL: stderr */
     const char *description; /**< copied; NULL: none */
     int64_t total;           /**< number of steps of the whole bar; 0: unknown */
-    fsdp_progress_colour colour;
+    fsdp_progress_color color;
     fsdp_progress_style style;
     int64_t line_steps; /**< LINES: print a line every `line_steps` steps; 0: as described at
                              FSDP_PROGRESS_LINES */

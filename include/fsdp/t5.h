@@ -96,7 +96,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  *
  * Names and classes are Hugging Face's: encoder.block.0 is a T5Block. The embedding is one
  * parameter with three names (shared, encoder.embed_tokens, decoder.embed_tokens), or four if the
- * head is tied. Parameters are initialised as in T5PreTrainedModel._init_weights.
+ * head is tied. Parameters are initialized as in T5PreTrainedModel._init_weights.
  *
  * @param config copied; dimensions must be positive
  * @param model  out: owned by the caller, destroyed with fsdp_module_destroy()

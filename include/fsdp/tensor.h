@@ -103,7 +103,7 @@ FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *s
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
 
 /**
- * Create a contiguous (row-major) tensor of uninitialised memory (NaN in debug builds).
+ * Create a contiguous (row-major) tensor of uninitialized memory (NaN in debug builds).
  * @param shape [ndim], each >= 0; ndim 0 is a scalar
  * @return FSDP_ERR_INVALID if `shape` is not allowed; FSDP_ERR_NOMEM
  */
@@ -186,7 +186,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_from_host(fsdp_tensor *ten
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**
- * Begin a write, which fsdp_tensor_end_write() ends. Optimizers, initialisation, loaders and user
+ * Begin a write, which fsdp_tensor_end_write() ends. Optimizers, initialization, loaders and user
  * code may change a tensor's elements in place only within a write. The operations of
  * <fsdp/autograd.h> need no write for their results. Other ranks may read the memory of the tensor,
  * so fsdp_tensor_begin_write() waits until they have finished, and fsdp_tensor_end_write() informs

@@ -21,7 +21,7 @@ extern "C" {
 
 typedef struct fsdp_tokenizer fsdp_tokenizer;
 
-/** A list of ids that grows as needed. Initialise it with {0}. A loop over texts can use the same
+/** A list of ids that grows as needed. Initialize it with {0}. A loop over texts can use the same
  * list for all texts. The list then seldom allocates memory. */
 typedef struct fsdp_token_list {
     int32_t *ids;
@@ -123,7 +123,7 @@ typedef struct fsdp_token_offset {
     uint32_t begin, end;
 } fsdp_token_offset;
 
-/** The result for one text or a pair of texts. Initialise it with {0}. It can be used for several
+/** The result for one text or a pair of texts. Initialize it with {0}. It can be used for several
  * calls. */
 typedef struct fsdp_encoding {
     fsdp_token_list ids;

@@ -103,7 +103,7 @@ static char *column_ptr(const fsdp_tensor *t, int64_t first)
 
 /* Return true if each of the n gradients begins directly after the end of the previous one, so that
  * one product can write them all. */
-static bool are_neighbours(const fsdp_grad_destination *d, int n)
+static bool are_neighbors(const fsdp_grad_destination *d, int n)
 {
     for (int i = 1; i < n; i++) {
         const fsdp_tensor *a = d[i - 1].tensor, *b = d[i].tensor;
@@ -156,7 +156,7 @@ static void bias_gradients(fsdp_scope *s, const fsdp_node *n, const joined_optio
             fsdp_input_grad_destination(s, n, IN_W + o->n + i, o->dtype, 1, &o->features, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     fsdp_kernel_context *c = k ? fsdp_scope_context(s) : NULL;
-    if (k && are_neighbours(db, o->n)) {
+    if (k && are_neighbors(db, o->n)) {
         k->column_sum(c, fsdp_tensor_ptr(db[0].tensor), db[0].tensor->dtype, db[0].beta,
                       fsdp_tensor_ptr(dy), o->dtype, o->rows, all);
         return;
@@ -187,7 +187,7 @@ static void joined_backward_first(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
             dw[i] = fsdp_input_grad_destination(s, n, IN_W + i, o->dtype, 2,
                                                 (const int64_t[]){o->features, o->in_features},
                                                 grad_in);
-        const bool joined = fsdp_scope_ok(s) && are_neighbours(dw, o->n);
+        const bool joined = fsdp_scope_ok(s) && are_neighbors(dw, o->n);
         for (int i = 0; i < (joined ? 1 : o->n) && fsdp_scope_kernels(s); i++)
             weight_gradients(s, o, dy, n->saved[SAVED_X], dw, i, joined ? o->n : 1);
     }

@@ -166,7 +166,7 @@ static bool check_shapes(fsdp_scope *s, const attention_options *o, const fsdp_t
 }
 
 /* Check that every row belongs to a sequence. In a row that belongs to no sequence, the result
- * would be uninitialised memory. */
+ * would be uninitialized memory. */
 static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offsets,
                           int64_t n_sequences, int64_t rows)
 {

@@ -47,7 +47,7 @@ static fsdp_tensor *lasting_of(fsdp_scope *s, const fsdp_tensor *w, bool is_reco
 
 /* --- rms_norm --- */
 
-/* Return the number of vectors that are normalised. Each vector has as many elements as w. */
+/* Return the number of vectors that are normalized. Each vector has as many elements as w. */
 static int64_t n_vectors(const fsdp_tensor *x, const fsdp_tensor *w)
 {
     return fsdp_leading_rows(x) * (fsdp_last_dim(x) / w->shape[0]);

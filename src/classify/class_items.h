@@ -12,7 +12,7 @@ typedef struct fsdp_class_item {
                             a text of the command line, the number of the row or the text */
 } fsdp_class_item;
 
-typedef struct fsdp_class_items { /* Initialise with {0}, which is an empty list. */
+typedef struct fsdp_class_items { /* Initialize with {0}, which is an empty list. */
     fsdp_class_item *items;       /* [n]; owned */
     size_t n, cap;
     char *note; /* a message for the user about the columns that were chosen; NULL: none; owned */

@@ -31,7 +31,7 @@ extern const char *const fsdp_early_stopping_choices[];
     {.name = "num-beams", FSDP_SETTING_INT(at, num_beams), FSDP_FILE_OR("1"),                      \
      .bounds = FSDP_BETWEEN(1, 10000), .help = "beam search with so many beams; 1: none"},         \
     {.name = "length-penalty", FSDP_SETTING_X(at, length_penalty), FSDP_FILE_OR("1"),              \
-     .help = "beams are ranked by log-probability / length^X: above 0 favours long texts"},        \
+     .help = "beams are ranked by log-probability / length^X: above 0 favors long texts"},        \
     {.name = "early-stopping", FSDP_SETTING(at, early_stopping), .type = FSDP_OPTION_CHOICE,       \
      .choices = fsdp_early_stopping_choices, FSDP_FILE_OR("false"),                                \
      .help = "a search ends when num-beams beams have ended and, unless true, the others are not " \

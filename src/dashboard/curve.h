@@ -1,4 +1,4 @@
-/* A curve of any length in a fixed amount of memory. Neighbouring points share a bucket, which
+/* A curve of any length in a fixed amount of memory. Neighboring points share a bucket, which
  * keeps their smallest, largest and mean value, so no peak is lost. When all buckets are full,
  * pairs of them are merged, and a bucket takes twice as many points from then on. */
 #pragma once

@@ -239,7 +239,7 @@ function speedOf(runs) {
 }
 
 // Return the noise of a curve: the standard deviation of its last values, each compared with the
-// mean of its neighbours. The result is 0 if there are too few values.
+// mean of its neighbors. The result is 0 if there are too few values.
 function noiseOf(values) {
     const last = values.filter(v => v !== null).slice(-8);
     let sum = 0;

@@ -20,7 +20,7 @@ function recall(key) {
     try { return sessionStorage.getItem("fsdp-" + key); } catch (error) { return null; }
 }
 
-function colour(run) {
+function color(run) {
     return "c" + state.order.indexOf(run.id) % 8;
 }
 function shownRuns() {
@@ -248,7 +248,7 @@ function drawRuns() {
         runs.map((run, i) => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});
-            const first = el("td", {class: "name"}, toggle, " ", el("i", {class: "swatch " + colour(run)}), runLink(run, false),
+            const first = el("td", {class: "name"}, toggle, " ", el("i", {class: "swatch " + color(run)}), runLink(run, false),
                 state.result.best.has(run.id) ? el("span", {class: "badge best"}, state.result.best.size > 1 ? "joint best" : "best") : null,
                 state.result.slow.has(run.id) ? el("span", {class: "badge slow"}, "slow") : null);
             return row([first, cell(stateText(run), "left " + stateKind(run.state)), cell(progressText(run)), cell(losses(last[i])),
@@ -325,7 +325,7 @@ function drawSettings() {
     byId("differences").hidden = rows.length === 0;
     if (rows.length < runs.length)
         fill(byId("settings"), heads(["run", "", "left"], ...rows.map(([key]) => [optionName(key), "", "left"])), runs.map((run, i) =>
-            row([el("td", {class: "name"}, el("i", {class: "swatch " + colour(run)}), runLink(run, false)), ...rows.map(([, values]) => cell(text(values[i]), "left"))])));
+            row([el("td", {class: "name"}, el("i", {class: "swatch " + color(run)}), runLink(run, false)), ...rows.map(([, values]) => cell(text(values[i]), "left"))])));
     else
         fill(byId("settings"), heads("setting", ...runs.map(run => run.name)), rows.map(([key, values]) =>
             row([cell(optionName(key)), ...values.map(value => cell(text(value)))])));
@@ -355,12 +355,12 @@ function lineOf(run, name) {
     const curve = run.curves[name];
     if (!curve || curve[axis()][0] === null) // event files have no times
         return null;
-    return {name: run.name, kind: colour(run), dash: dashOf(run), isBest: state.result.best.has(run.id), x: curve[axis()], y: curve.mean,
+    return {name: run.name, kind: color(run), dash: dashOf(run), isBest: state.result.best.has(run.id), x: curve[axis()], y: curve.mean,
         min: curve.min, max: curve.max, dots: name.startsWith("eval/")};
 }
 
 function legendMark(run) {
-    const mark = svg("svg", {class: "mark " + colour(run), viewBox: "0 0 28 10", "aria-hidden": "true"});
+    const mark = svg("svg", {class: "mark " + color(run), viewBox: "0 0 28 10", "aria-hidden": "true"});
     svg("path", {class: "curve " + dashOf(run), d: "M1 5L27 5"}, mark);
     return mark;
 }

@@ -9,7 +9,7 @@ enum {
     FSDP_RANK_UNITS = 4096   /* maximum number of units of a rank; the rest is left out */
 };
 
-/* What a rank did in an interval. When a rank has too many samples, neighbouring samples are merged
+/* What a rank did in an interval. When a rank has too many samples, neighboring samples are merged
  * in pairs. */
 typedef struct fsdp_rank_sample {
     double time, step;              /* at the end of the interval: seconds since 1970, steps done */

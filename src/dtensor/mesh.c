@@ -64,7 +64,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Returns the difference between the ranks of two neighbours along dimension d. */
+/* Returns the difference between the ranks of two neighbors along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;

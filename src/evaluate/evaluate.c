@@ -370,7 +370,7 @@ static fsdp_status open_progress(const evaluator *v, const char *what, int64_t t
 {
     fsdp_progress_options options = {.description = what,
                                      .total = total,
-                                     .colour = FSDP_PROGRESS_GREEN,
+                                     .color = FSDP_PROGRESS_GREEN,
                                      .style =
                                          v->show_progress ? FSDP_PROGRESS_AUTO : FSDP_PROGRESS_OFF};
     return fsdp_progress_create(&options, progress);

@@ -28,7 +28,7 @@ static bool is_in_run(const run *r, const fsdp_param *p)
 }
 
 /* Return the run that begins with p and contains the parameters that are joined with p (Note
- * [Joined products] in src/autograd/joined_linear.h). They are neighbours in the group's memory,
+ * [Joined products] in src/autograd/joined_linear.h). They are neighbors in the group's memory,
  * where matrices come before vectors. */
 static run find_run(const fsdp_grad_buffer *b, fsdp_param *p)
 {

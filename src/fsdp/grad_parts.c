@@ -91,7 +91,7 @@ void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                           (size_t)n * sizeof(float));
 }
 
-/* The rows of neighbouring ranks follow each other in each run, and so do their ranges. */
+/* The rows of neighboring ranks follow each other in each run, and so do their ranges. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                                 const fsdp_param *p)
 {

@@ -9,7 +9,7 @@ bool fsdp_name_matches(const char *pattern, const char *name);
  * module's class. */
 bool fsdp_module_matches(const char *pattern, const char *path, const fsdp_module *module);
 
-/* A list of the valid names, for error messages. A zero-initialised list is empty. */
+/* A list of the valid names, for error messages. A zero-initialized list is empty. */
 typedef struct fsdp_name_list {
     char **items;
     size_t n, cap;

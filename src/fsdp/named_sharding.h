@@ -6,7 +6,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/options.h>
 
-/* The words that the user gave for each flag; borrowed. Zero-initialised: no flag was given. */
+/* The words that the user gave for each flag; borrowed. Zero-initialized: no flag was given. */
 typedef struct fsdp_named_sharding_options {
     fsdp_option_list joint_units; /* all of these modules form one unit */
     fsdp_option_list ignored_modules, ignored_states;

@@ -76,7 +76,7 @@ static fsdp_status place_param(fsdp_param_memories *memories, const fsdp_param_g
 }
 
 /* Place the parameters in their order. But where products are joined (fsdp_device_traits), place
- * the matrices before the vectors: then the weights of layers of the same input are neighbours, and
+ * the matrices before the vectors: then the weights of layers of the same input are neighbors, and
  * so are their biases. */
 static fsdp_status place_params(const fsdp_param_guards *guards, fsdp_param *params, size_t n,
                                 fsdp_param_memories *memories)

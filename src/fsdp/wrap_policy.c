@@ -374,22 +374,22 @@ static bool is_inside_joint(const plan *p, const fsdp_module *m)
     return false;
 }
 
-static bool are_neighbours(const fsdp_module *a, const fsdp_module *b)
+static bool are_neighbors(const fsdp_module *a, const fsdp_module *b)
 {
     return a->parent == b->parent && strcmp(a->class_name, b->class_name) == 0;
 }
 
 /* Search p->units from index `at`. Return the index of the first unit whose module has the same
  * parent and class as the module of `unit`. Return p->n if there is none. */
-static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
+static size_t next_neighbor(const plan *p, size_t at, const chosen_unit *unit)
 {
-    while (at < p->n && !are_neighbours(p->units[at].module, unit->module))
+    while (at < p->n && !are_neighbors(p->units[at].module, unit->module))
         at++;
     return at;
 }
 
 /* Each element of p->units is one chosen module. Chosen modules with the same parent and class are
- * neighbours. In the order of p->units, every modules_per_unit neighbours form one unit; the last
+ * neighbors. In the order of p->units, every modules_per_unit neighbors form one unit; the last
  * of these units may have fewer modules. If the module of p->units[last] is the last module of its
  * unit, set `members` [modules_per_unit] to all modules of the unit and return their number.
  * Otherwise return 0. The caller visits p->units in order and makes each unit at the unit's last
@@ -399,18 +399,18 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     const size_t most = (size_t)p->policy->modules_per_unit;
     const chosen_unit *unit = &p->units[last];
     size_t n = 0;
-    for (size_t i = next_neighbour(p, 0, unit); i <= last; i = next_neighbour(p, i + 1, unit)) {
+    for (size_t i = next_neighbor(p, 0, unit); i <= last; i = next_neighbor(p, i + 1, unit)) {
         n = n == most ? 0 : n;
         members[n++] = &p->units[i];
     }
-    return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
+    return n == most || next_neighbor(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Make the units that members_until() forms from neighbours. If `inside` is true, make only the
- * units that are inside joint modules. Otherwise make only the other units. Neighbours have the
+/* Make the units that members_until() forms from neighbors. If `inside` is true, make only the
+ * units that are inside joint modules. Otherwise make only the other units. Neighbors have the
  * same parent, so either all modules of a unit are inside joint modules or none is. */
-static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
-                                   fsdp_device *device)
+static fsdp_status make_neighbors(const plan *p, bool inside, fsdp_group *group,
+                                  fsdp_device *device)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
     const chosen_unit **members = fsdp_calloc(most, sizeof(const chosen_unit *));
@@ -432,7 +432,7 @@ static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group
 static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fsdp_device *device)
 {
     if (p->policy->modules_per_unit > 1)
-        return make_neighbours(p, inside, group, device);
+        return make_neighbors(p, inside, group, device);
     for (size_t i = 0; i < p->n; i++)
         if (is_inside_joint(p, p->units[i].module) == inside)
             FSDP_TRY(

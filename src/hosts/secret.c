@@ -39,7 +39,7 @@ static fsdp_status check_build(void)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "several hosts: this build has no nettle (libnettle8), with which launchers "
-                      "recognise each other; install nettle-dev and build again");
+                      "recognize each other; install nettle-dev and build again");
 }
 
 void fsdp_mac(const uint8_t key[FSDP_MAC_BYTES], const fsdp_mac_part *parts, size_t n_parts,

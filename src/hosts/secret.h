@@ -1,4 +1,4 @@
-/* The job secret, with which the launchers of a job recognise each other.
+/* The job secret, with which the launchers of a job recognize each other.
  *
  * It comes from $FSDP_JOB_SECRET, from the file that --job-secret-file names, or from
  * fsdp/job-secret in $XDG_CONFIG_HOME or ~/.config, if there is such a file. If there is none, the

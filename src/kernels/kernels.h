@@ -49,7 +49,7 @@ typedef struct fsdp_gemm_args {
     int64_t lda, ldb, ldc;
     bool trans_a, trans_b;
     fsdp_dtype ab_dtype, c_dtype;
-    float beta;       /* 0 or 1; if it is 0, C need not be initialised */
+    float beta;       /* 0 or 1; if it is 0, C need not be initialized */
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 

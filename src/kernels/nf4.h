@@ -5,7 +5,7 @@
  * block may be shorter. Each block has a scale, the largest magnitude of its elements (absmax). An
  * element is stored as the index of one of 16 levels: the level nearest to the element divided by
  * the scale. An element exactly between two levels gets the lower one. A byte contains two indices,
- * the first of them in the upper half. A last element without a neighbour has the index of 0 beside
+ * the first of them in the upper half. A last element without a neighbor has the index of 0 beside
  * it.
  *
  * With double quantization the scales are stored in 8 bits. The mean of all scales of the tensor,

@@ -11,7 +11,7 @@
 #include "src/launch/launch.h"
 
 /* The processors (hardware threads) that the launcher may use. Processors that share caches are
- * neighbours. Each rank gets a block of consecutive processors. */
+ * neighbors. Each rank gets a block of consecutive processors. */
 typedef struct cpu_order {
     int *cpus; /* [count] the operating system's number of each processor */
     int *core; /* [count] core of each processor, numbered from 0 in the order of `cpus` */
@@ -32,7 +32,7 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
 }
 
 /* Fill *order with the processors in hwloc's order. In this order, the hyperthreads of a core are
- * neighbours, and cores that share a cache are neighbours. Return false if hwloc does not know the
+ * neighbors, and cores that share a cache are neighbors. Return false if hwloc does not know the
  * topology. */
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {

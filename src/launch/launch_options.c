@@ -123,7 +123,7 @@ static const fsdp_option table[] = {
      .help = "how long to wait for MIN hosts, and then for more, up to MAX"},
     {.name = "job-secret-file", .type = FSDP_OPTION_STRING, PLACE(job_secret_file),
      .metavar = "FILE", .shown_default = "$FSDP_JOB_SECRET, ~/.config/fsdp/job-secret, or made by host 0",
-     .help = "file with the secret by which the hosts of a job recognise each other"},
+     .help = "file with the secret by which the hosts of a job recognize each other"},
     {.name = "mpi", .type = FSDP_OPTION_CHOICE, PLACE(mpi), .value = "auto", .choices = mpis,
      .metavar = "NAME", .shown_default = "the program's own, else openmpi, else mpich",
      .help = "MPI library that starts ranks on several hosts"},

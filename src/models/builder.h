@@ -24,7 +24,7 @@ typedef struct fsdp_layer {
 /* Add a torch.nn.Linear. Its weight [out, in] is drawn from N(0, std), its bias is 0. */
 fsdp_layer fsdp_build_linear(fsdp_builder *b, fsdp_module *parent, const char *name, int64_t in,
                              int64_t out, bool bias, double std);
-/* Add a torch.nn.Embedding whose weight [rows, width] is initialised by `init`. Returns the
+/* Add a torch.nn.Embedding whose weight [rows, width] is initialized by `init`. Returns the
  * weight. */
 fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, fsdp_init init);

@@ -151,10 +151,10 @@ fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root)
     return FSDP_OK;
 }
 
-const char *fsdp_config_bare_name(const char *name, const char *organisation)
+const char *fsdp_config_bare_name(const char *name, const char *organization)
 {
-    size_t n = strlen(organisation);
-    return strncmp(name, organisation, n) == 0 && name[n] == '/' ? name + n + 1 : name;
+    size_t n = strlen(organization);
+    return strncmp(name, organization, n) == 0 && name[n] == '/' ? name + n + 1 : name;
 }
 
 /* --- writing --- */

@@ -73,8 +73,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_read_dims(fsdp_json_node root,
 void fsdp_config_set_dims(fsdp_json_node root, const fsdp_config_field *fields, size_t n,
                           const void *config);
 
-/* Return `name` without a leading "organisation/". */
-const char *fsdp_config_bare_name(const char *name, const char *organisation);
+/* Return `name` without a leading "organization/". */
+const char *fsdp_config_bare_name(const char *name, const char *organization);
 
 /* Set "dtype" and "torch_dtype", but only those that the document has. If it has neither, set
  * "dtype". */

@@ -35,7 +35,7 @@ typedef struct rotation {
     int64_t heads;
 } rotation;
 
-/* Apply the linear layer to x, normalise each head if there is a norm, and rotate each head of each
+/* Apply the linear layer to x, normalize each head if there is a norm, and rotate each head of each
  * row by the angles of the row's position. */
 static fsdp_tensor *rotated(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
                             fsdp_tensor *table, const rotation *r)

@@ -1,6 +1,6 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same points of the computation
  * as in transformers' modeling_rope_utils, so that results agree. Different rounding would be
- * visible: at position 8000, for example, an angle can be near 8000 radians, and neighbouring
+ * visible: at position 8000, for example, an angle can be near 8000 radians, and neighboring
  * float32 numbers of that size differ by 0.0005. */
 #include "src/models/rope.h"
 

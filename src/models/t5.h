@@ -61,7 +61,7 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
 void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 
 /* --- functions that training and decoding share --- */
-/* Return x normalised by one of the model's RMS norms. */
+/* Return x normalized by one of the model's RMS norms. */
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
 /* Return x + dropout(y), and drop y. In float16, infinite sums are clamped to finite values. */

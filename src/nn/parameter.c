@@ -1,4 +1,4 @@
-/* Parameters: lists, memory, initialisation. */
+/* Parameters: lists, memory, initialization. */
 #include <stdio.h>
 #include <string.h>
 
@@ -374,7 +374,7 @@ static fsdp_status init_parameter(fsdp_writing *writing, const char *name, fsdp_
                                   uint64_t seed)
 {
     if (!p->local)
-        return fsdp_error(FSDP_ERR_STATE, "%s has no memory to initialise", name);
+        return fsdp_error(FSDP_ERR_STATE, "%s has no memory to initialize", name);
     FSDP_TRY(fsdp_writing_next(writing, p->local));
     return fsdp_parameter_draw(p, name, seed);
 }

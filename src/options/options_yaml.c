@@ -280,7 +280,7 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     return status;
 }
 
-/* If `status` is FSDP_ERR_FORMAT and the file is recognised as a file of another kind (not YAML),
+/* If `status` is FSDP_ERR_FORMAT and the file is recognized as a file of another kind (not YAML),
  * return an error that names this kind. Otherwise return `status`. */
 static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path)
 {

@@ -98,17 +98,17 @@ enum {
     MAX_LEGEND = 12
 };
 
-typedef struct colour {
+typedef struct color {
     double red, green, blue;
-} colour;
+} color;
 
-/* The palette of Okabe and Ito. People with any kind of colour vision can distinguish its
- * colours. */
-static const colour palette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00}, {0.00, 0.62, 0.45},
-                                 {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}, {0.90, 0.62, 0.00}};
-static const colour ink = {0.13, 0.15, 0.18}, faded_ink = {0.42, 0.45, 0.50};
-static const colour grid_colour = {0.90, 0.91, 0.93}, frame_colour = {0.72, 0.74, 0.78};
-static const colour white = {1, 1, 1};
+/* The palette of Okabe and Ito. People with any kind of color vision can distinguish its
+ * colors. */
+static const color palette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00}, {0.00, 0.62, 0.45},
+                                {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}, {0.90, 0.62, 0.00}};
+static const color ink = {0.13, 0.15, 0.18}, faded_ink = {0.42, 0.45, 0.50};
+static const color grid_color = {0.90, 0.91, 0.93}, frame_color = {0.72, 0.74, 0.78};
+static const color white = {1, 1, 1};
 
 typedef struct panel {
     double left, top, right, bottom;
@@ -119,7 +119,7 @@ typedef struct panel {
 /* A label to the right of the loss panel, at the end of a curve: the last value of the curve. */
 typedef struct end_label {
     double y;
-    colour colour;
+    color color;
     char text[32];
 } end_label;
 
@@ -138,7 +138,7 @@ typedef struct plot {
 
 /* --- primitives --- */
 
-static void set_colour(cairo_t *cr, colour c, double alpha)
+static void set_color(cairo_t *cr, color c, double alpha)
 {
     cairo_set_source_rgba(cr, c.red, c.green, c.blue, alpha);
 }
@@ -206,13 +206,13 @@ static void trace_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *c
     }
 }
 
-static void stroke_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *curve, colour c,
+static void stroke_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *curve, color c,
                          double alpha, double width)
 {
     cairo_save(cr);
     cairo_rectangle(cr, p->left, p->top, p->right - p->left, p->bottom - p->top);
     cairo_clip(cr);
-    set_colour(cr, c, alpha);
+    set_color(cr, c, alpha);
     cairo_set_line_width(cr, width);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
     cairo_set_line_cap(cr, CAIRO_LINE_CAP_ROUND);
@@ -221,13 +221,13 @@ static void stroke_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *
     cairo_restore(cr);
 }
 
-static void draw_marker(cairo_t *cr, double x, double y, colour c)
+static void draw_marker(cairo_t *cr, double x, double y, color c)
 {
     cairo_new_sub_path(cr);
     cairo_arc(cr, x, y, 4.2, 0, 6.2831853);
-    set_colour(cr, white, 1);
+    set_color(cr, white, 1);
     cairo_fill_preserve(cr);
-    set_colour(cr, c, 1);
+    set_color(cr, c, 1);
     cairo_set_line_width(cr, 2.2);
     cairo_stroke(cr);
 }
@@ -242,7 +242,7 @@ static void set_dashes(cairo_t *cr, bool on)
 
 static void draw_grid(cairo_t *cr, const panel *p)
 {
-    set_colour(cr, grid_colour, 1);
+    set_color(cr, grid_color, 1);
     cairo_set_line_width(cr, 1);
     for (int i = 0; i < p->y_ticks.count; i++) {
         double y = y_of(p, p->y_ticks.values[i]);
@@ -255,7 +255,7 @@ static void draw_grid(cairo_t *cr, const panel *p)
         cairo_line_to(cr, x, p->bottom);
     }
     cairo_stroke(cr);
-    set_colour(cr, frame_colour, 1);
+    set_color(cr, frame_color, 1);
     cairo_move_to(cr, p->left, p->top);
     cairo_line_to(cr, p->left, p->bottom);
     cairo_line_to(cr, p->right, p->bottom);
@@ -266,7 +266,7 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
 {
     char text[64];
     set_font(cr, 12.5, false);
-    set_colour(cr, faded_ink, 1);
+    set_color(cr, faded_ink, 1);
     for (int i = 0; i < p->y_ticks.count; i++) {
         fsdp_plot_tick_text(p->y_ticks.values[i], p->y_ticks.step, text, sizeof text);
         draw_text(cr, p->left - 9, y_of(p, p->y_ticks.values[i]) + 4.5, 1, text);
@@ -276,7 +276,7 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
         draw_text(cr, x_of(p, p->x_ticks.values[i]), p->bottom + 19, 0.5, text);
     }
     set_font(cr, 13.5, false);
-    set_colour(cr, ink, 1);
+    set_color(cr, ink, 1);
     if (steps)
         draw_text(cr, (p->left + p->right) / 2, p->bottom + 40, 0.5, "step");
     cairo_save(cr);
@@ -286,17 +286,17 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
     cairo_restore(cr);
 }
 
-/* Return the colour of a run's training curve, or of its validation curve if `validation` is true.
- * If there is only one run, the two curves have different colours. If there are several runs, each
- * run has one colour for both curves. */
-static colour run_colour(const plot *g, size_t run, bool validation)
+/* Return the color of a run's training curve, or of its validation curve if `validation` is true.
+ * If there is only one run, the two curves have different colors. If there are several runs, each
+ * run has one color for both curves. */
+static color run_color(const plot *g, size_t run, bool validation)
 {
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
 /* Add an end label with the value of the last finite point of a curve. None is added if this point
  * is outside the panel, or if there are too many labels. */
-static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
+static void add_end_label(plot *g, const fsdp_metrics_curve *curve, color c)
 {
     size_t i = curve->len;
     while (i && !isfinite(curve->points[i - 1].value))
@@ -307,7 +307,7 @@ static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
     if (y < g->loss.top || y > g->loss.bottom)
         return;
     end_label *label = &g->ends[g->n_ends++];
-    *label = (end_label){.y = y, .colour = c};
+    *label = (end_label){.y = y, .color = c};
     snprintf(label->text, sizeof label->text, fabs(value) < 0.01 ? "%.2e" : "%.3f", value);
 }
 
@@ -339,7 +339,7 @@ static void draw_end_labels(plot *g)
     place_end_labels(g);
     set_font(g->cr, 12.5, true);
     for (int i = 0; i < g->n_ends; i++) {
-        set_colour(g->cr, g->ends[i].colour, 1);
+        set_color(g->cr, g->ends[i].color, 1);
         draw_text(g->cr, g->loss.right + 9, g->ends[i].y + 4.5, 0, g->ends[i].text);
     }
 }
@@ -347,7 +347,7 @@ static void draw_end_labels(plot *g)
 static void draw_validation(plot *g, size_t run)
 {
     const fsdp_metrics_curve *curve = &g->runs[run].curves->validation;
-    colour c = run_colour(g, run, true);
+    color c = run_color(g, run, true);
     set_dashes(g->cr, true);
     stroke_curve(g->cr, &g->loss, curve, c, 0.85, 1.5);
     set_dashes(g->cr, false);
@@ -364,11 +364,11 @@ static void draw_loss_panel(plot *g)
     draw_axis_texts(g->cr, &g->loss, "loss", g->lr.bottom == 0);
     for (size_t i = 0; i < g->n; i++)
         if (g->has_smooth)
-            stroke_curve(g->cr, &g->loss, &g->runs[i].curves->loss, run_colour(g, i, false), 0.28,
+            stroke_curve(g->cr, &g->loss, &g->runs[i].curves->loss, run_color(g, i, false), 0.28,
                          1);
     for (size_t i = 0; i < g->n; i++) {
-        stroke_curve(g->cr, &g->loss, &g->smooth[i], run_colour(g, i, false), 1, 2.4);
-        add_end_label(g, &g->smooth[i], run_colour(g, i, false));
+        stroke_curve(g->cr, &g->loss, &g->smooth[i], run_color(g, i, false), 1, 2.4);
+        add_end_label(g, &g->smooth[i], run_color(g, i, false));
     }
     for (size_t i = 0; i < g->n; i++)
         draw_validation(g, i);
@@ -380,7 +380,7 @@ static void draw_lr_panel(plot *g)
     draw_grid(g->cr, &g->lr);
     draw_axis_texts(g->cr, &g->lr, "learning rate", true);
     for (size_t i = g->n; i-- > 0;) {
-        colour c = g->n == 1 ? palette[2] : run_colour(g, i, false);
+        color c = g->n == 1 ? palette[2] : run_color(g, i, false);
         stroke_curve(g->cr, &g->lr, &g->runs[i].curves->lr, c, 1, 2);
     }
 }
@@ -389,7 +389,7 @@ static void draw_lr_panel(plot *g)
 
 typedef struct legend_entry {
     char text[96];
-    colour colour;
+    color color;
     double alpha, width; /* opacity and width of the line; alpha 0: no line */
     bool marker;
 } legend_entry;
@@ -400,7 +400,7 @@ static size_t legend_entries(const plot *g, legend_entry *entries)
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
-        *e = (legend_entry){.colour = run_colour(g, n, false), .alpha = 1, .width = 2.4};
+        *e = (legend_entry){.color = run_color(g, n, false), .alpha = 1, .width = 2.4};
         snprintf(e->text, sizeof e->text, "%s", g->n == 1 ? "training loss" : g->runs[n].label);
         if (g->n == 1 && g->has_smooth)
             snprintf(e->text, sizeof e->text, "training loss, mean of about %.0f steps", g->window);
@@ -412,12 +412,12 @@ static size_t legend_entries(const plot *g, legend_entry *entries)
     }
     if (g->has_smooth)
         entries[n++] = (legend_entry){.text = "training loss of each step",
-                                      .colour = g->n == 1 ? palette[0] : faded_ink,
+                                      .color = g->n == 1 ? palette[0] : faded_ink,
                                       .alpha = 0.4,
                                       .width = 1.2};
     if (g->has_validation)
         entries[n++] = (legend_entry){.text = "validation loss",
-                                      .colour = g->n == 1 ? palette[1] : faded_ink,
+                                      .color = g->n == 1 ? palette[1] : faded_ink,
                                       .alpha = 0.85,
                                       .width = 1.5,
                                       .marker = true};
@@ -427,7 +427,7 @@ static size_t legend_entries(const plot *g, legend_entry *entries)
 static void draw_legend_sample(cairo_t *cr, const legend_entry *e, double left, double y,
                                double length)
 {
-    set_colour(cr, e->colour, e->alpha);
+    set_color(cr, e->color, e->alpha);
     cairo_set_line_width(cr, e->width);
     set_dashes(cr, e->marker);
     cairo_move_to(cr, left, y);
@@ -435,7 +435,7 @@ static void draw_legend_sample(cairo_t *cr, const legend_entry *e, double left, 
     cairo_stroke(cr);
     set_dashes(cr, false);
     if (e->marker)
-        draw_marker(cr, left + length / 2, y, e->colour);
+        draw_marker(cr, left + length / 2, y, e->color);
 }
 
 /* Draw the legend at the top right, where a falling loss leaves space. */
@@ -451,25 +451,25 @@ static void draw_legend(plot *g)
     double width = inside + sample + 9 + widest + inside, height = line * (double)n + inside;
     double left = g->loss.right - width - 8, top = g->loss.top + 8;
     cairo_rectangle(g->cr, left, top, width, height);
-    set_colour(g->cr, white, 0.88);
+    set_color(g->cr, white, 0.88);
     cairo_fill_preserve(g->cr);
-    set_colour(g->cr, grid_colour, 1);
+    set_color(g->cr, grid_color, 1);
     cairo_set_line_width(g->cr, 1);
     cairo_stroke(g->cr);
     for (size_t i = 0; i < n; i++) {
         double y = top + inside / 2 + line * ((double)i + 0.5);
         draw_legend_sample(g->cr, &entries[i], left + inside, y, sample);
-        set_colour(g->cr, ink, 1);
+        set_color(g->cr, ink, 1);
         draw_text(g->cr, left + inside + sample + 9, y + 4.5, 0, entries[i].text);
     }
 }
 
 static void draw(plot *g, const char *title)
 {
-    set_colour(g->cr, white, 1);
+    set_color(g->cr, white, 1);
     cairo_paint(g->cr);
     set_font(g->cr, 18, true);
-    set_colour(g->cr, ink, 1);
+    set_color(g->cr, ink, 1);
     draw_text(g->cr, g->loss.left, 34, 0, title);
     draw_loss_panel(g);
     if (g->lr.bottom > 0)

@@ -26,7 +26,7 @@ static const double redraw_s = 0.1, line_s = 3, longest_silence_s = 30, smoothin
 struct fsdp_progress {
     FILE *file;
     char description[TEXT_BYTES], postfix[TEXT_BYTES];
-    fsdp_progress_colour colour;
+    fsdp_progress_color color;
     fsdp_progress_style style; /* never AUTO */
     bool utf8;
     int64_t total, done, line_steps;
@@ -72,23 +72,23 @@ static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
     const char *const *symbols = m->utf8 ? eighths : tenths;
     int parts = m->utf8 ? 8 : 10;
     int filled = (int)((double)m->done / (double)m->total * cells * parts);
-    if (m->colour)
-        fsdp_text_printf(t, "\x1b[%dm", m->colour == FSDP_PROGRESS_BLUE ? 34 : 32);
+    if (m->color)
+        fsdp_text_printf(t, "\x1b[%dm", m->color == FSDP_PROGRESS_BLUE ? 34 : 32);
     for (int i = 0; i < cells; i++) {
         int part = filled - i * parts;
         fsdp_text_printf(t, "%s", symbols[part < 0 ? 0 : part > parts ? parts : part]);
     }
-    if (m->colour)
+    if (m->color)
         fsdp_text_printf(t, "\x1b[0m");
 }
 
-/* Truncate a line to `columns` columns. If the line has colours, append a reset, so that the colour
+/* Truncate a line to `columns` columns. If the line has colors, append a reset, so that the color
  * does not continue after the line. */
 static void cut(char *line, size_t bytes, size_t columns)
 {
-    bool coloured = strstr(line, "\x1b[") != NULL;
+    bool colored = strstr(line, "\x1b[") != NULL;
     size_t kept = fsdp_text_fit(line, columns);
-    snprintf(line + kept, bytes - kept, "%s", coloured ? "\x1b[0m" : "");
+    snprintf(line + kept, bytes - kept, "%s", colored ? "\x1b[0m" : "");
 }
 
 void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes)
@@ -157,7 +157,7 @@ static void draw(fsdp_progress *p, double now_s, double rate)
         fsdp_progress_format(&meter, line, sizeof line);
         fprintf(p->file, "%s\n", line);
     } else {
-        meter.colour = fsdp_terminal_colour(p->file) ? p->colour : FSDP_PROGRESS_PLAIN;
+        meter.color = fsdp_terminal_color(p->file) ? p->color : FSDP_PROGRESS_PLAIN;
         meter.columns = fsdp_terminal_columns(p->file);
         fsdp_progress_format(&meter, line, sizeof line);
         size_t width = fsdp_text_columns(line);
@@ -179,7 +179,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     p->file = options->file ? options->file : stderr;
     p->total = options->total;
     p->line_steps = options->line_steps;
-    p->colour = options->colour;
+    p->color = options->color;
     p->style = options->style;
     if (p->style == FSDP_PROGRESS_AUTO)
         p->style = fsdp_terminal_is(p->file) ? FSDP_PROGRESS_BAR : FSDP_PROGRESS_LINES;

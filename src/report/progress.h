@@ -10,7 +10,7 @@ typedef struct fsdp_progress_meter {
     int64_t done, total;
     double elapsed_s;
     double rate; /* steps per second; 0: show the mean, done / elapsed_s */
-    fsdp_progress_colour colour;
+    fsdp_progress_color color;
     /* Width of the terminal in columns. 0: the width is unknown, so the bar has 10 columns. < 0:
      * the line has no bar. */
     int columns;

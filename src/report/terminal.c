@@ -35,7 +35,7 @@ bool fsdp_terminal_utf8(void)
     return false;
 }
 
-bool fsdp_terminal_colour(FILE *file)
+bool fsdp_terminal_color(FILE *file)
 {
     const char *no_color = getenv("NO_COLOR");
     return fsdp_terminal_is(file) && !(no_color && *no_color);
@@ -81,7 +81,7 @@ static size_t code_point_columns(uint32_t c)
     return 1;
 }
 
-/* Move *s past one code point or one colour sequence, and return how many columns it takes. */
+/* Move *s past one code point or one color sequence, and return how many columns it takes. */
 static size_t step(const unsigned char **s)
 {
     if ((*s)[0] == 0x1B && (*s)[1] == '[') {

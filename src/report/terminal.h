@@ -1,4 +1,4 @@
-/* Gets the properties of a stream (whether it is a terminal, its width, UTF-8, colours) and the
+/* Gets the properties of a stream (whether it is a terminal, its width, UTF-8, colors) and the
  * width of a text. */
 #pragma once
 #include <stdio.h>
@@ -13,11 +13,11 @@ int fsdp_terminal_columns(FILE *file);
 /* Return true if the environment asks for UTF-8. The first of LC_ALL, LC_CTYPE and LANG that is set
  * and not empty decides. */
 bool fsdp_terminal_utf8(void);
-/* Return true if colours may be used: `file` is a terminal, and NO_COLOR (no-color.org) is empty or
+/* Return true if colors may be used: `file` is a terminal, and NO_COLOR (no-color.org) is empty or
  * not set. */
-bool fsdp_terminal_colour(FILE *file);
+bool fsdp_terminal_color(FILE *file);
 
-/* Return how many columns a UTF-8 text takes on a terminal. Combining marks and colour sequences
+/* Return how many columns a UTF-8 text takes on a terminal. Combining marks and color sequences
  * (ESC [ ... m) take none. East Asian wide characters and emoji take 2. A malformed byte takes
  * 1. */
 size_t fsdp_text_columns(const char *text);

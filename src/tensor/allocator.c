@@ -40,13 +40,13 @@ struct fsdp_block {
     size_t requested; /* the number of bytes that the caller asked for */
     fsdp_tag tag;
     bool free;
-    fsdp_block *left, *right; /* neighbours in the arena */
-    /* neighbours in the free list of the block's side; unused while the block is allocated */
+    fsdp_block *left, *right; /* neighbors in the arena */
+    /* neighbors in the free list of the block's side; unused while the block is allocated */
     fsdp_block *free_prev, *free_next;
 };
 
 /* A range of addresses. Only a part in the middle of the range has memory; this part can grow at
- * both ends. When two neighbouring blocks are merged, the left block remains and the right one
+ * both ends. When two neighboring blocks are merged, the left block remains and the right one
  * disappears. So merging never changes `first`. */
 typedef struct arena {
     char *base;
@@ -490,7 +490,7 @@ fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_t
     return alloc_from_side(a, LASTING, false, bytes, tag, block, data);
 }
 
-/* Merge block b with its right neighbour. Neither of the two may be in the free list. */
+/* Merge block b with its right neighbor. Neither of the two may be in the free list. */
 static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;

@@ -31,7 +31,7 @@ typedef struct fsdp_card {
     char code[FSDP_CARD_CODE_BYTES];
 } fsdp_card;
 
-/* The questions that this library asks CUDA about cards. Each function initialises the driver. Only
+/* The questions that this library asks CUDA about cards. Each function initializes the driver. Only
  * free_bytes() allocates memory on a card. */
 typedef struct fsdp_card_ops {
     fsdp_status (*count)(int *n); /* Set *n to the number of cards. FSDP_ERR_UNSUPPORTED if there is

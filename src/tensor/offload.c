@@ -28,7 +28,7 @@ typedef struct offload_set {
     uint64_t ticket; /* ticket of the last request; used in SET_COMING and SET_GOING */
     bool dirty;      /* the memory has changes that have not been written to the stage */
     int users;       /* number of open reads and writes */
-    struct offload_set *older, *newer; /* neighbours in the list of sets with memory */
+    struct offload_set *older, *newer; /* neighbors in the list of sets with memory */
 } offload_set;
 
 struct fsdp_staged {
@@ -285,7 +285,7 @@ static fsdp_status request_io(offload_set *set, bool out)
     return FSDP_OK;
 }
 
-static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
+static bool is_idle_neighbor(const offload_set *s, const offload_set *set)
 {
     return s != set && s->is_param == set->is_param && !s->users;
 }
@@ -298,7 +298,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
     const fsdp_offload *o = set->unit->offload;
     int idle = 0;
     for (offload_set *s = o->oldest; s; s = s->newer) {
-        if (!is_idle_neighbour(s, set))
+        if (!is_idle_neighbor(s, set))
             continue;
         if (s->state == SET_IN && s->dirty)
             FSDP_TRY(request_io(s, true));
@@ -306,7 +306,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
     }
     for (offload_set *s = o->oldest, *next; s && idle > keep; s = next) {
         next = s->newer;
-        if (!is_idle_neighbour(s, set))
+        if (!is_idle_neighbor(s, set))
             continue;
         FSDP_TRY(finish_io(s));
         drop_memory(s);

@@ -37,7 +37,7 @@ typedef struct fsdp_encoded_part {
     int64_t rows, tokens;
 } fsdp_encoded_part;
 
-/* The encoded rows of a batch. Initialise it with {0}. It can be used for several batches. */
+/* The encoded rows of a batch. Initialize it with {0}. It can be used for several batches. */
 typedef struct fsdp_encoded {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     int64_t text_bytes; /* bytes of the batch's records that are texts */

@@ -31,7 +31,7 @@ typedef struct fsdp_record {
     int64_t index; /* ARROW, EXAMPLE */
 } fsdp_record;
 
-/* Consecutive records of one file. Initialise it with {0}. It can be used for several batches. */
+/* Consecutive records of one file. Initialize it with {0}. It can be used for several batches. */
 typedef struct fsdp_record_batch {
     fsdp_record_kind kind;
     const char *path;     /* borrowed from the source */

@@ -70,7 +70,7 @@ void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advi
     uintptr_t begin = (uintptr_t)data, end = begin + bytes;
     if (advice == FSDP_CHECKPOINT_WILL_READ) {
         begin -= begin % page;
-    } else { /* round inwards, because the first and the last page may hold bytes of a neighbouring
+    } else { /* round inwards, because the first and the last page may hold bytes of a neighboring
                 tensor */
         begin += (page - begin % page) % page;
         end -= end % page;

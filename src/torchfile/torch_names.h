@@ -4,7 +4,7 @@
 #include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/safetensors_dtype.h"
 
-/* The Python names that this library recognises. Pass this list to fsdp_pickle_create(). */
+/* The Python names that this library recognizes. Pass this list to fsdp_pickle_create(). */
 extern const fsdp_pickle_names fsdp_torch_names;
 
 /* `name` is a value of kind FSDP_PICKLE_NAME, such as the storage class "FloatStorage" or the dtype

@@ -4,7 +4,7 @@
 #pragma once
 #include "src/trace/trace.h"
 
-/* How much of a trace has been written. Initialise it with {0}. */
+/* How much of a trace has been written. Initialize it with {0}. */
 typedef struct fsdp_trace_cursor {
     size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;

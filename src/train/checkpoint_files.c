@@ -243,7 +243,7 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
 }
 
 /* Call form_of(dir) on rank 0, and set *form to its result on all ranks, so that all ranks read the
- * same files. If rank 0 recognises no files in `dir`, *form is set to 0. The caller then tries to
+ * same files. If rank 0 recognizes no files in `dir`, *form is set to 0. The caller then tries to
  * read forms[0].file, and the error says that this file is missing. Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {

@@ -276,9 +276,9 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- recognising the program that wrote the file --- */
+/* --- recognizing the program that wrote the file --- */
 
-static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
+static fsdp_status recognize(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
     fsdp_json_node root = fsdp_json_root(doc);
     owner->step = -1;
@@ -305,7 +305,7 @@ fsdp_status fsdp_trainer_state_find(const char *dir, fsdp_trainer_state_owner *o
     if (path && fsdp_path_is_file(path)) {
         status = fsdp_json_read(path, &doc);
         if (status == FSDP_OK) {
-            status = recognise(doc, owner);
+            status = recognize(doc, owner);
             fsdp_json_destroy(doc);
         }
     }

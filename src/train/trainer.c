@@ -26,13 +26,12 @@ static void validation_progress(void *arg)
     fsdp_progress_update(arg, 1, NULL);
 }
 
-static fsdp_status open_progress(const fsdp_trainer *t, const char *what,
-                                 fsdp_progress_colour colour, int64_t total, int64_t line_steps,
-                                 fsdp_progress **progress)
+static fsdp_status open_progress(const fsdp_trainer *t, const char *what, fsdp_progress_color color,
+                                 int64_t total, int64_t line_steps, fsdp_progress **progress)
 {
     fsdp_progress_options options = {.description = what,
                                      .total = total,
-                                     .colour = colour,
+                                     .color = color,
                                      .style = t->out ? FSDP_PROGRESS_AUTO : FSDP_PROGRESS_OFF,
                                      .line_steps = line_steps};
     return fsdp_progress_create(&options, progress);

@@ -5,7 +5,7 @@
 /* Return true if both paths lead to the same file or folder. The file or folder need not exist yet.
  * Return false for devices and pipes, such as /dev/null: two options may name the same device. */
 bool fsdp_train_is_same_file(const char *a, const char *b);
-/* Kinds of files that a run may overwrite. The kind of an existing file is recognised by its first
+/* Kinds of files that a run may overwrite. The kind of an existing file is recognized by its first
  * bytes. */
 typedef enum fsdp_train_file {
     FSDP_TRAIN_FILE_METRICS, /* lines of JSON, each with the key "kind" */

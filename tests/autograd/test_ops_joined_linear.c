@@ -11,7 +11,7 @@ enum {
     HEADS = 2
 };
 
-/* What one device computes from x, three weights and three biases, which are neighbours in memory.
+/* What one device computes from x, three weights and three biases, which are neighbors in memory.
  */
 typedef struct results {
     float out[ROWS * FEATURES], dx[ROWS * WIDTH], dw[3 * FEATURES * WIDTH], db[3 * FEATURES];

@@ -82,7 +82,7 @@ TEST(every_bfloat16_is_cast_to_the_nearest_value)
     }
 }
 
-/* The middle between two neighbours, one float32 more and one less; every float16, too. */
+/* The middle between two neighbors, one float32 more and one less; every float16, too. */
 TEST(ties_go_to_the_even_code)
 {
     for (int i = 0; i < 2; i++) {

@@ -25,7 +25,7 @@ run launch -n 2 --local-ranks-filter 1 env
 expect a_rank_says_who_started_it 0 '^  started by +fsdp launch$' out
 check and_which_it_is shows '^  rank +1 of 2$'
 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 run env
-check mpirun_is_recognised shows '^  rank +3 of 4$'
+check mpirun_is_recognized shows '^  rank +3 of 4$'
 
 FSDP_LOG=warn run env --json
 expect json 0 '^\{$' out

@@ -20,7 +20,7 @@ works() {
     expect "$name" 0
 }
 
-# Without an installation: linked to build/libfsdp.so, as from a neighbouring project.
+# Without an installation: linked to build/libfsdp.so, as from a neighboring project.
 cat >"$dir/beside.c" <<'END'
 #include <stdio.h>
 #include <fsdp.h>

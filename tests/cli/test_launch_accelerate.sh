@@ -126,9 +126,9 @@ expect the_default_file_is_read 0 "^fsdp launch: configuration from $HF_HOME/acc
 check by_all_ranks [ "$(sort -u out)" = '2 bf16' ]
 capture "$fsdp" launch --config_file none -n 1 sh -c 'echo $WORLD_SIZE $ACCELERATE_MIXED_PRECISION'
 check unless_none_is_wanted [ "$(cat out)" = 1 -a ! -s err ]
-echo 'colour: red' >hf/accelerate/default_config.yaml
+echo 'color: red' >hf/accelerate/default_config.yaml
 capture "$fsdp" launch -n 1 true
-expect a_wrong_key_in_it_is_an_error 2 "default file \(--config none reads no file\): .*default_config.yaml:1: unknown option 'colour'"
+expect a_wrong_key_in_it_is_an_error 2 "default file \(--config none reads no file\): .*default_config.yaml:1: unknown option 'color'"
 printf 'num_processes: 2\nnum_machines: 2\n' >hf/accelerate/default_config.yaml
 capture "$fsdp" launch -n 1 true
 expect and_so_is_a_wrong_value 2 'default_config.yaml:2: num_machines: 2: say where the hosts meet.*--config_file none reads no file'

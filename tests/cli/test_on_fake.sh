@@ -7,6 +7,6 @@
 on_fake \
     autograd/test_ops_clamp_infinite autograd/test_ops_embedding autograd/test_ops_linear autograd/test_ops_norm \
     autograd/test_ops_pointwise state_dict/test_accelerate state_dict/test_torch_state fsdp/test_accumulation \
-    fsdp/test_behaviour fsdp/test_controls fsdp/test_fsdp1 fsdp/test_mixed_precision models/test_bert \
+    fsdp/test_behavior fsdp/test_controls fsdp/test_fsdp1 fsdp/test_mixed_precision models/test_bert \
     models/test_gpt2 models/test_llama models/test_t5 models/test_t5_decode models/test_t5_float16 pretrained/test_model \
     cli/test_accelerate.sh cli/test_evaluate.sh cli/test_generate.sh

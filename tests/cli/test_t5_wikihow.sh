@@ -41,10 +41,10 @@ mkdir -p data sep tuned
 # the mean of means is the mean.
 rows() {
     awk -v first="$1" -v last="$2" 'BEGIN { print "headline,title,text"
-        split("red blue green black white old new", colour, " ")
+        split("red blue green black white old new", color, " ")
         split("car dog house door window table room", thing, " ")
         for (i = first; i <= last; i++) {
-            what = colour[1 + i % 7] " " thing[1 + int(i / 7)]
+            what = color[1 + i % 7] " " thing[1 + int(i / 7)]
             printf "\"\nWash the %s.,\",How to wash a %s,\"Take \"\"soap\"\" and water, ", what, what
             printf "and then %d times more of it, for the %s...\n\n,\"\r\n", i, what } }'
 }

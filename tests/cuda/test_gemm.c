@@ -26,7 +26,7 @@ static matrices make_matrices(conform *x, const problem *p)
     o.b = conform_input(x, p->dtype, p->skip + b_rows * o.ldb, p->seed + 1, -1.0, 1.0);
     o.bias = conform_input(x, p->dtype, p->skip + p->n, p->seed + 2, -1.0, 1.0);
     const int64_t c = p->skip + p->m * o.ldc;
-    /* Without beta, C stays NaN, since it need not be initialised. */
+    /* Without beta, C stays NaN, since it need not be initialized. */
     o.c = p->beta ? conform_input(x, p->c_dtype, c, p->seed + 3, -1.0, 1.0)
                   : conform_output(x, p->c_dtype, c);
     o.before = malloc((size_t)c * sizeof *o.before + 1);

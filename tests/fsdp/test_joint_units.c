@@ -224,7 +224,7 @@ TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
                                        tree_of(m.model)->norm};
     const fsdp_fully_shard_options o = {.ignored_params = ignored, .n_ignored_params = 2};
     ASSERT_ERROR(tree_example_shard(m.model, t->group, m.device, &o), FSDP_ERR_STATE,
-                 "no memory to initialise");
+                 "no memory to initialize");
     ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
     ASSERT_OK(fsdp_module_init(m.model, 5));
     ASSERT_OK(open_plain(&(fsdp_fully_shard_options){0}, 7, &whole));

@@ -245,8 +245,8 @@ TEST(what_is_ignored_does_not_count)
 }
 
 /* Layers 0 and 1 of two form one unit, also if there are units inside them, which have no
- * neighbours. */
-TEST(neighbours_may_be_one_unit)
+ * neighbors. */
+TEST(neighbors_may_be_one_unit)
 {
     const char *const *classes = NAMES("BertLayer", "BertSelfOutput");
     fsdp_wrap_policy policy = by_class(classes);
@@ -632,7 +632,7 @@ TEST(layers_are_printed_as_torch_prints_them)
                       "\n              (dropout): Dropout(p=0.2, inplace=False)\n"));
 }
 
-/* Four equal neighbours in a list of six modules, and the same ones without a list. */
+/* Four equal neighbors in a list of six modules, and the same ones without a list. */
 static fsdp_status list_tree(const char *class_name, fsdp_module **root)
 {
     static const int64_t hidden[] = {2, 3, 3, 3, 3, 2};

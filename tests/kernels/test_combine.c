@@ -12,7 +12,7 @@ static double join_two(bool largest, double a, double b)
     return a + b;
 }
 
-/* Level by level: neighbours are joined; an odd last one moves up. */
+/* Level by level: neighbors are joined; an odd last one moves up. */
 static double tree_of(bool largest, double *level, int64_t n)
 {
     while (n > 1) {

@@ -219,17 +219,17 @@ TEST(normal_has_the_moments_of_the_normal_distribution)
     variants v = variants_open(t);
     CHECK_HERE();
     v.at[0].k->normal(v.at[0].c, x, FSDP_DTYPE_F32, 7, 0, N, 0.0f, 1.0f);
-    double sum[5] = {0.0}, neighbours = 0.0;
+    double sum[5] = {0.0}, neighbors = 0.0;
     for (int i = 0; i < N; i++) {
         double power = 1.0;
         for (int k = 1; k < 5; k++)
             sum[k] += power *= (double)x[i];
-        neighbours += (double)x[i] * (double)x[i ^ 1];
+        neighbors += (double)x[i] * (double)x[i ^ 1];
     }
     ASSERT_NEAR(sum[1] / N, 0.0, 5.0 / 1024.0);
     ASSERT_NEAR(sum[2] / N, 1.0, 5.0 * sqrt(2.0) / 1024.0);
     ASSERT_NEAR(sum[3] / N, 0.0, 5.0 * sqrt(15.0) / 1024.0);
     ASSERT_NEAR(sum[4] / N, 3.0, 5.0 * sqrt(96.0) / 1024.0);
-    ASSERT_NEAR(neighbours / N, 0.0, 5.0 * sqrt(2.0) / 1024.0);
+    ASSERT_NEAR(neighbors / N, 0.0, 5.0 * sqrt(2.0) / 1024.0);
     variants_close(&v);
 }

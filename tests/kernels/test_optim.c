@@ -359,7 +359,7 @@ static double square_at(const float *grad, int64_t i)
     return (double)(g * g + 1e-3f);
 }
 
-/* Neighbours are added; an odd last one moves up. */
+/* Neighbors are added; an odd last one moves up. */
 static double tree_of(double *level, int64_t n)
 {
     while (n > 1) {

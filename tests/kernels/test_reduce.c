@@ -6,7 +6,7 @@ enum {
     MAX_SOURCES = 13
 };
 
-/* Level by level: neighbours are added; an odd last one moves up. */
+/* Level by level: neighbors are added; an odd last one moves up. */
 static float tree_of(float *level, int n)
 {
     while (n > 1) {

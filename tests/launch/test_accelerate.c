@@ -410,7 +410,7 @@ TEST(contradictions_and_unknown_keys_are_named)
     static const struct {
         const char *text, *flags, *error;
     } cases[] = {
-        {TOP "colour: red\n", "", "acc.yaml:3: unknown option 'colour'"},
+        {TOP "color: red\n", "", "acc.yaml:3: unknown option 'color'"},
         {TOP "num_machine: 1\n", "",
          "acc.yaml:3: unknown option 'num_machine'; did you mean 'num-machines'?"},
         {TOP "fsdp_config:\n  fsdp_sharding_stratgy: 1\n", "",
@@ -642,7 +642,7 @@ TEST(flags_of_train_win_over_what_is_exported)
     ASSERT_OK(
         launch_file(t, &c, TOP "mixed_precision: bf16\nfsdp_config: {auto_wrap_policy: 3}\n", ""));
     ASSERT_OK(fsdp_accelerate_set_environment(&c, kept));
-    setenv("ACCELERATE_COLOUR", "red", 1);
+    setenv("ACCELERATE_COLOR", "red", 1);
     setenv("ACCELERATE_SIZE", "", 1);
     setenv("FSDP_SHARDING_STRATGY", "NO_SHARD", 1);
     setenv("FSDP_TIMEOUT_S", "60", 1);
@@ -653,7 +653,7 @@ TEST(flags_of_train_win_over_what_is_exported)
     ASSERT_INT(train.param_dtype, FSDP_DTYPE_F16);
     ASSERT_INT(train.auto_wrap_policy, FSDP_AUTO_WRAP_SIZE_BASED);
     char *notes = fsdp_options_notes(options);
-    ASSERT(strstr(notes, "ACCELERATE_COLOUR: no option here reads this variable\n"));
+    ASSERT(strstr(notes, "ACCELERATE_COLOR: no option here reads this variable\n"));
     ASSERT(strstr(notes, "FSDP_SHARDING_STRATGY: no option here reads this variable; did you mean "
                          "FSDP_SHARDING_STRATEGY?\n"));
     ASSERT(!strstr(notes, "FSDP_TIMEOUT_S") && !strstr(notes, "FSDP_LOG") &&

@@ -59,7 +59,7 @@ TEST(a_custom_forward_computes_and_gets_gradients)
     fsdp_tensor *total = fsdp_sum(s, out);
     ASSERT_OK(fsdp_scope_status(s));
     ASSERT_OK(fsdp_tensor_to_floats(out, y));
-    for (int i = 0; i < 6; i++) /* a normalised pair adds up to 0: only the bias remains */
+    for (int i = 0; i < 6; i++) /* a normalized pair adds up to 0: only the bias remains */
         ASSERT(y[i] > bias[i % 3] - 1e-5f && y[i] < bias[i % 3] + 1e-5f);
     ASSERT_OK(fsdp_tensor_item(total, &sum));
     ASSERT(sum > 14.0 - 1e-4 && sum < 14.0 + 1e-4);

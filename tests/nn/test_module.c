@@ -1,4 +1,4 @@
-/* The module tree: names, order, finding, sharing, initialisation. */
+/* The module tree: names, order, finding, sharing, initialization. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -238,13 +238,13 @@ static void init_is_the_same(fsdp_test *t, fsdp_dtype master)
     ASSERT(one.v[18] != one.v[18 + 12]); /* block.0 and block.1 differ */
 }
 
-TEST_RANKS(element_i_is_initialised_alike_at_2_ranks, 2)
+TEST_RANKS(element_i_is_initialized_alike_at_2_ranks, 2)
 {
     init_is_the_same(t, FSDP_DTYPE_F32);
     init_is_the_same(t, FSDP_DTYPE_BF16);
 }
 
-TEST_RANKS(element_i_is_initialised_alike_at_3_ranks, 3)
+TEST_RANKS(element_i_is_initialized_alike_at_3_ranks, 3)
 {
     init_is_the_same(t, FSDP_DTYPE_F32);
     init_is_the_same(t, FSDP_DTYPE_BF16);

@@ -10,7 +10,7 @@ enum {
     WIDTH = 3
 };
 
-/* Level by level: neighbours are added; an odd last one moves up. */
+/* Level by level: neighbors are added; an odd last one moves up. */
 static double tree_of(double *level, int64_t n)
 {
     while (n > 1) {

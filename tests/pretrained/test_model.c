@@ -102,7 +102,7 @@ static void check_round_trips(fsdp_test *t)
         CHECK_HERE();
         check_round_trip(t, &drawn, &(fsdp_model_save_options){.max_shard_bytes = 6000});
         CHECK_HERE();
-        /* a T5 that is tied but not scaled: only transformers 5 recognises it, by an lm_head equal
+        /* a T5 that is tied but not scaled: only transformers 5 recognizes it, by an lm_head equal
          * to the embedding */
         fsdp_model_config tied = **c;
         if (!tied.type->set_tied)

@@ -130,7 +130,7 @@ static const char *write_metrics(fsdp_test *t, int steps, bool nan)
 }
 
 #ifdef FSDP_HAVE_CAIRO
-/* Pixels near a colour. */
+/* Pixels near a color. */
 static int count_pixels(cairo_surface_t *image, int red, int green, int blue)
 {
     int n = 0, width = cairo_image_surface_get_width(image);

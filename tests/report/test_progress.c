@@ -1,5 +1,5 @@
 /* Compares progress lines with tqdm 4.70.1 (tests/fixtures/train/make_progress.py), and tests the
- * behaviour on a terminal (a pseudo-terminal) and on a file. */
+ * behavior on a terminal (a pseudo-terminal) and on a file. */
 #include <fcntl.h>
 #include <pty.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ TEST(lines_are_those_of_tqdm)
                                      .total = strtoll(f[3], NULL, 10),
                                      .elapsed_s = strtod(f[4], NULL),
                                      .rate = strtod(f[5], NULL),
-                                     .colour = (fsdp_progress_colour)atoi(f[6]),
+                                     .color = (fsdp_progress_color)atoi(f[6]),
                                      .columns = atoi(f[7]),
                                      .utf8 = atoi(f[8]) != 0};
         fsdp_progress_format(&meter, got, sizeof got);
@@ -76,7 +76,7 @@ static void run_bar(fsdp_test *t, FILE *file, fsdp_progress_style style, double 
     fsdp_progress_options options = {.file = file,
                                      .description = "r0 Training Epoch",
                                      .total = 50,
-                                     .colour = FSDP_PROGRESS_BLUE,
+                                     .color = FSDP_PROGRESS_BLUE,
                                      .style = style};
     ASSERT_OK(fsdp_progress_create(&options, &bar));
     for (int i = 0; i < 50; i++) {

@@ -101,8 +101,8 @@ TEST(a_freed_block_serves_the_next_request_of_its_size)
     fsdp_allocator_destroy(a);
 }
 
-/* Four neighbours, freed in any order, become the one block that they were cut from. */
-TEST(freed_neighbours_join_in_every_order)
+/* Four neighbors, freed in any order, become the one block that they were cut from. */
+TEST(freed_neighbors_join_in_every_order)
 {
     fsdp_allocator *a;
     allocation x[4], whole;

@@ -326,7 +326,7 @@ TEST(a_truncated_model_is_no_model)
 }
 
 /* A corrupted table of replacements would make text that is not UTF-8. */
-TEST(a_normaliser_that_breaks_utf8_is_refused)
+TEST(a_normalizer_that_breaks_utf8_is_refused)
 {
 #ifndef FSDP_HAVE_UTF8PROC
     SKIP("built without utf8proc");

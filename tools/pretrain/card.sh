@@ -107,8 +107,8 @@ $(corpus_figures)
 
 $(mixture)
 
-Licences: all of Debian main is free under the Debian Free Software Guidelines. A description is part of its
-source package and under that package's licence; copyright belongs to the packages' authors and
+Licenses: all of Debian main is free under the Debian Free Software Guidelines. A description is part of its
+source package and under that package's license; copyright belongs to the packages' authors and
 maintainers: https://metadata.ftp-master.debian.org/changelogs/main/ has each package's \`copyright\` file.
 
 ## Training

@@ -102,7 +102,7 @@ typedef enum fsdp_arrow_header {
     FSDP_ARROW_RECORD_BATCH,
 } fsdp_arrow_header;
 
-/* What fsdp_arrow_message_parse() reads from the metadata of a message. Initialise it with {0}. */
+/* What fsdp_arrow_message_parse() reads from the metadata of a message. Initialize it with {0}. */
 typedef struct fsdp_arrow_message {
     fsdp_arrow_header header;
     int version;               /* version of the format: 3 (V4) or 4 (V5) */

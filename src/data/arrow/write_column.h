@@ -15,7 +15,7 @@ typedef enum fsdp_arrow_column_type {
 
 bool fsdp_arrow_column_is_list(fsdp_arrow_column_type type);
 
-/* The values of a column in the rows that were not written yet. Initialise it with {.type =
+/* The values of a column in the rows that were not written yet. Initialize it with {.type =
  * ...}. */
 typedef struct fsdp_arrow_pending {
     fsdp_arrow_column_type type;

@@ -9,7 +9,7 @@
  * packed rows is tokenized again for each of them; the ids of longer rows are kept (long_rows.h),
  * so that the work of an epoch stays proportional to the tokens, however long a row is.
  *
- * Best-fit decreasing: a window of neighbouring rows is sorted by length, longest first, with equal
+ * Best-fit decreasing: a window of neighboring rows is sorted by length, longest first, with equal
  * lengths in the order of the file. Each row goes to the packed row that has room for it and would
  * have the least room left; if several have the same room, it goes to the one that was filled last.
  * If no packed row has room, the row begins a new one. Packed rows are then sorted by the position

@@ -93,7 +93,7 @@ static float linspace(int i, int n)
     return i < n / 2 ? fmaf(step, (float)i, first) : fmaf(-step, (float)(n - 1 - i), last);
 }
 
-/* The map has the numbers 10^-(6 - e) f, for e from 0 to 6, and their negatives. f are the centres
+/* The map has the numbers 10^-(6 - e) f, for e from 0 to 6, and their negatives. f are the centers
  * of 2^e equal intervals of [0.1, 1]. 0 and 1 are added. */
 void fsdp_nf4_fill_map(float map[FSDP_NF4_MAP])
 {
@@ -108,10 +108,10 @@ void fsdp_nf4_fill_map(float map[FSDP_NF4_MAP])
             power *= 10.0;
         const float factor = (float)(1.0 / power);
         for (int i = 0; i < intervals; i++) {
-            const float centre =
+            const float center =
                 (linspace(i, intervals + 1) + linspace(i + 1, intervals + 1)) / 2.0f;
-            map[n++] = factor * centre;
-            map[n++] = -factor * centre;
+            map[n++] = factor * center;
+            map[n++] = -factor * center;
         }
     }
     map[n++] = 0.0f;

@@ -5,7 +5,7 @@
  * AVX2, which widens bf16. isa/tile_amx.c has one table for bf16 with AMX.
  *
  * Note [Lanes]. Along k, everything is counted in lanes of 4 bytes. A lane is one f32 or two
- * neighbouring bf16. The instruction vdpbf16ps multiplies two pairs of bf16 and adds the products.
+ * neighboring bf16. The instruction vdpbf16ps multiplies two pairs of bf16 and adds the products.
  * With lanes, packing and the order of loops are the same for both dtypes. An odd k of bf16 is
  * padded with a zero. The tables that widen bf16 convert it to f32 while packing. With these
  * tables, a lane is therefore always one element.

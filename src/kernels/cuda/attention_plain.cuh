@@ -2,7 +2,7 @@
  * Note [Attention in tiles] in attention.cuh.
  *
  * Tiles are 32 rows by 32 columns. A block has 64 threads; thread (y, x) of 8 by 8 computes the
- * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Whole rows belong to eight neighbouring
+ * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Whole rows belong to eight neighboring
  * threads of one warp. So the maximum and the sum of a row take three shuffles, and rows of P are
  * exchanged within a warp.
  *

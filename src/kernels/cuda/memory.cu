@@ -108,7 +108,7 @@ static bool is_within_f32(fsdp_dtype dtype)
 }
 
 /* Each thread converts groups of elements. In the wider dtype, a group has 16 bytes. So
- * neighbouring threads access neighbouring memory in both arrays. */
+ * neighboring threads access neighboring memory in both arrays. */
 static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {

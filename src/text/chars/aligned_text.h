@@ -27,7 +27,7 @@ typedef struct fsdp_text_view {
     size_t origin;
 } fsdp_text_view;
 
-/* A text that owns its memory. Initialise it with {0}. */
+/* A text that owns its memory. Initialize it with {0}. */
 typedef struct fsdp_aligned_text {
     char *data;
     size_t len, cap;

@@ -23,7 +23,7 @@ void fsdp_jinja_close(fsdp_jinja *jinja); /* accepts NULL */
 /* Return true if the template has a {% generation %} block. */
 bool fsdp_jinja_has_generation(const fsdp_jinja *jinja);
 
-/* Initialise a machine. A machine renders templates and owns values. Free its memory with
+/* Initialize a machine. A machine renders templates and owns values. Free its memory with
  * fsdp_jinja_fini(). */
 void fsdp_jinja_init(jinja_machine *machine);
 void fsdp_jinja_fini(jinja_machine *machine);

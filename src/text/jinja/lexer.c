@@ -143,7 +143,7 @@ static size_t end_of_raw_begin(const lexer *lex, size_t at)
     return has_at(lex, p, "%}") ? p + 2 : 0;
 }
 
-/* Add the text up to {% endraw %}. Tags in it are not recognised. */
+/* Add the text up to {% endraw %}. Tags in it are not recognized. */
 static fsdp_status lex_raw(lexer *lex, size_t begin)
 {
     move_to(lex, begin);

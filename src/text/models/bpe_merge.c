@@ -3,7 +3,7 @@
  *
  * For a short word, a loop searches all pairs for the one with the lowest rank, merges it, and
  * repeats this. For a long word, the pairs are in a heap, so the time is n log n. If a merge
- * changes a neighbouring pair, the pair's candidate stays in the heap. When this candidate is taken
+ * changes a neighboring pair, the pair's candidate stays in the heap. When this candidate is taken
  * from the heap, it is skipped, because the symbols at its position then have another result or
  * none. */
 #include "src/text/models/bpe_merge.h"
@@ -159,7 +159,7 @@ typedef struct candidate {
 typedef struct long_word {
     const fsdp_merge_table *table;
     fsdp_bpe_symbol *symbols; /* [count] */
-    struct neighbours {
+    struct neighbors {
         uint32_t before, after; /* NO_SYMBOL: none */
     } * list;                   /* [count] */
     candidate *heap;            /* heap[0] is the candidate with the lowest `order` */

@@ -80,7 +80,7 @@ fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, const char *word, si
 
 typedef struct symbol {
     int32_t id;             /* NO_SYMBOL: this symbol has been merged into the one before it */
-    uint32_t before, after; /* indices of the neighbours in the same word; NONE: there is none */
+    uint32_t before, after; /* indices of the neighbors in the same word; NONE: there is none */
     uint32_t word;
 } symbol;
 

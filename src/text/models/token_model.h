@@ -28,7 +28,7 @@ typedef struct fsdp_token_span {
  *   spans of the tokens after such a character are too low by the character's length. If a span of
  *   the tokenizers library ends beyond the end of its piece, it ends with the piece here. */
 
-/* Initialise with {0}. */
+/* Initialize with {0}. */
 typedef struct fsdp_token_spans {
     fsdp_token_span *items;
     size_t len, cap;

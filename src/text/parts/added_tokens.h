@@ -63,7 +63,7 @@ typedef struct fsdp_added_match {
     size_t begin, end;
 } fsdp_added_match;
 
-/* A search for added tokens in a text, from left to right. Initialise `text`, `length`,
+/* A search for added tokens in a text, from left to right. Initialize `text`, `length`,
  * `normalized` and `keep_special`. Only tokens whose fsdp_added_token.normalized equals
  * `normalized` are searched. If keep_special is true, special tokens are not searched. */
 typedef struct fsdp_added_search {

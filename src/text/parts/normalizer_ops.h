@@ -50,7 +50,7 @@ typedef struct fsdp_form_list {
     size_t len, cap;
 } fsdp_form_list;
 
-/* Memory that one thread needs for all steps. Initialise it with {0}. The caller owns
+/* Memory that one thread needs for all steps. Initialize it with {0}. The caller owns
  * regex_work. */
 typedef struct fsdp_normalize_work {
     fsdp_regex_work *regex_work;

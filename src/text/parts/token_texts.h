@@ -1,4 +1,4 @@
-/* A list of texts in one block of memory: the tokens that are being decoded. Initialise it with
+/* A list of texts in one block of memory: the tokens that are being decoded. Initialize it with
  * {0}. */
 #pragma once
 #include "src/base/str.h"

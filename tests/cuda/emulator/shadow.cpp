@@ -10,7 +10,7 @@
  *   host and ops    an op begins after what the host did before it enqueued the op; the host knows
  *                   that an op has ended only after it waited for it
  * So a missing wait is found in whatever order things really ran. No false reports are known. Two
- * things are missed: different threads that write neighbouring bytes of 4 overwrite each other's
+ * things are missed: different threads that write neighboring bytes of 4 overwrite each other's
  * note, and the note of a third reader is lost.
  *
  * Note [Proxies]. wgmma reads shared memory by the async proxy: it sees a thread's ordinary writes

@@ -6,7 +6,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
-    /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
+    /* pack_rows() packs this many neighboring elements of one row of its source, then the elements
      * in the same columns of the next row, and so on. Each column of the source is a column of B or
      * a row of A. */
     PACK_STRIP = 512,
@@ -127,7 +127,7 @@ static int64_t rows_ahead(int64_t columns)
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Pack a matrix that is stored as k rows of `columns` neighbouring elements. It is read row by row,
+/* Pack a matrix that is stored as k rows of `columns` neighboring elements. It is read row by row,
  * because this order is the fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
@@ -141,7 +141,7 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Load two rows of the source, which belong to two neighbouring indices along k. Both elements of a
+/* Load two rows of the source, which belong to two neighboring indices along k. Both elements of a
  * column are put into one lane. There are up to 32 columns: lanes[0] gets the first 16, and
  * lanes[1] gets the others. If `second` is false, there is only one row, and zeros replace the
  * second one. */
@@ -172,7 +172,7 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Pack a bf16 matrix that is stored as k rows of `columns` neighbouring elements. Two rows of the
+/* Pack a bf16 matrix that is stored as k rows of `columns` neighboring elements. Two rows of the
  * source become one row of lanes. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
