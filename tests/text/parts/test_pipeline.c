@@ -318,7 +318,7 @@ TEST(unknown_members_types_and_values_are_named)
          "\"cleanup\":true,\"more\":1},",
          "decoder.more: expected no such field"},
         {"\"version\":\"2.0\",", "version: expected"},
-        {"\"normalizer\":null,", "normalizer: expected no such field"},
+        {"\"normalizers\":null,", "normalizers: expected no such field"},
         {"\"added_tokens\":[{\"id\":9,\"content\":\"bb\"}],", "ids must have no holes"},
         {"\"added_tokens\":[{\"id\":4,\"content\":\"a\"}],", "'a' has the id 4"},
         {"\"added_tokens\":[{\"id\":7}],", "added_tokens[0]"},
