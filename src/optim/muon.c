@@ -1,11 +1,11 @@
-/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups that are no
- * matrices of blocks.
+/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups whose
+ * parameters are not matrices of blocks (use_adamw).
  *
  * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration, which
  * needs the whole matrix. The ranks of a group take turns: of W consecutive matrices, each of the W
- * ranks gathers and computes one, and then sends the result to all. So the work is divided by W,
- * and a rank holds one or two whole matrices in bfloat16 at a time. The result depends only on the
- * whole matrix, so it has the same bits at any world size. */
+ * ranks gathers one matrix, computes its update, and sends the update to all ranks. So the work is
+ * divided by W, and a rank holds one or two whole matrices in bfloat16 at a time. The result
+ * depends only on the whole matrix, so it has the same bits at any world size. */
 #include <math.h>
 #include <string.h>
 
@@ -75,7 +75,7 @@ static fsdp_status check_parameter(const fsdp_optimizer_options *options,
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "parameter %s has %d dimension%s: Muon is for matrices, so it belongs to a "
-                      "group with use_adamw (fsdp_muon_parameters() finds them)",
+                      "group with use_adamw (fsdp_muon_is_for() finds them)",
                       p->name, ndim, ndim == 1 ? "" : "s");
 }
 
@@ -102,10 +102,12 @@ static bool needs_cpu(const fsdp_optimizer_options *options)
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_muon_options *options;
-    fsdp_group *group;  /* NULL: this rank has the whole matrix */
-    int64_t rows, cols; /* the size of the whole matrix */
-    int64_t padded;     /* rows that each rank sends; the last rank's may end with rows of no use */
-    fsdp_tensor *update; /* this rank's rows of the orthogonal matrix, bfloat16; NULL: AdamW */
+    fsdp_group *group;   /* NULL: this rank has the whole matrix */
+    int64_t rows, cols;  /* the size of the whole matrix */
+    int64_t padded;      /* number of rows that each rank sends; a rank with fewer rows sends zeros
+                            after them */
+    fsdp_tensor *update; /* this rank's rows of the orthogonal matrix, bfloat16; NULL: AdamW updates
+                            the parameter */
 } part;
 
 typedef struct work {
@@ -113,12 +115,15 @@ typedef struct work {
     float grad_scale;
     part *parts;
     size_t n;
-    /* float32, as large as the largest shard */
+    /* float32, as large as the largest shard. scaled: the gradient times a factor; later the
+     * update. ahead: the momentum with nesterov */
     fsdp_tensor *scaled, *ahead;
-    /* bfloat16: a padded shard; the whole matrix that this rank computes; another whole matrix */
+    /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
+     * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
-    /* the iteration of one matrix, whose shorter side is m: [m, m] bfloat16 twice, [m, m] float32,
-     * the whole matrix in float32, a double for each row */
+    /* memory for the iteration of one matrix, whose shorter side is m. gram and polynomial: [m, m]
+     * bfloat16; square: [m, m] float32; product: the whole matrix in float32; sums: a double for
+     * each row */
     fsdp_tensor *gram, *polynomial, *square, *product, *sums;
 } work;
 
@@ -191,7 +196,8 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Update the momentum, and store what is to be made orthogonal in w->shard. */
+/* Update the momentum. Store this rank's rows of the matrix that is to be made orthogonal in
+ * w->shard. */
 static fsdp_status advance_momentum(const work *w, const part *p)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -217,15 +223,16 @@ static fsdp_status advance_momentum(const work *w, const part *p)
     return FSDP_OK;
 }
 
-/* Compute the product of two matrices of the iteration, or add it to c. */
+/* Compute the product of two bfloat16 matrices of the iteration. If args.beta is 1, add the product
+ * to the matrix args.c. */
 static fsdp_status multiply(const work *w, fsdp_gemm_args args)
 {
     args.ab_dtype = FSDP_DTYPE_BF16;
     return w->device->kernels->gemm(w->device->context, &args);
 }
 
-/* One step of the iteration: X = a X + (b G + c G G) X with G = X X^T. If X has more rows than
- * columns, X = a X + X (b G + c G G) with G = X^T X, which is the same for X^T. */
+/* Do one step of the iteration: X = a X + (b G + c G G) X with G = X X^T. If X has more rows than
+ * columns, compute X = a X + X (b G + c G G) with G = X^T X instead, which has the same result. */
 static fsdp_status iterate(const work *w, const part *p, void *x)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -304,8 +311,8 @@ static void keep_rows(const part *p, const void *whole)
            (size_t)((stop - begin) * p->cols) * sizeof(uint16_t));
 }
 
-/* Compute the updates of matrices [first, last) of w->parts, which all have the same group and are
- * at most as many as its ranks. AdamW's parameters between them are left out. */
+/* Compute the updates of n matrices: entry i of `of` is the index of a matrix in w->parts. All of
+ * these matrices have the same group, and n is at most the number of ranks of this group. */
 static fsdp_status update_matrices(const work *w, const size_t *of, int n)
 {
     fsdp_group *group = w->parts[of[0]].group;
@@ -336,7 +343,7 @@ static fsdp_status update_matrices(const work *w, const size_t *of, int n)
 static fsdp_status update_all_matrices(const work *w)
 {
     enum {
-        MOST = 64 /* matrices of one turn */
+        MOST = 64 /* largest number of matrices in one call of update_matrices() */
     };
     size_t of[MOST];
     int n = 0;
@@ -369,7 +376,8 @@ static fsdp_status begin_step(const fsdp_step_item *items, size_t n, float grad_
     return w->device->kernels ? update_all_matrices(w) : FSDP_OK;
 }
 
-/* Return the learning rate of a matrix, divided by the group's: _adjust_lr in torch. */
+/* Return the learning rate of a matrix, divided by the learning rate of its parameter group:
+ * _adjust_lr in torch. */
 static double ratio_of(const part *p)
 {
     const double rows = (double)p->rows, cols = (double)p->cols;
@@ -377,7 +385,7 @@ static double ratio_of(const part *p)
                                                                  : sqrt(fmax(1.0, rows / cols));
 }
 
-/* Subtract the update of a matrix, by the kernel of SGD without momentum. */
+/* Subtract the update of a matrix from its parameter, with the kernel of SGD without momentum. */
 static void apply_muon(const work *w, const part *p, fsdp_tensor *local)
 {
     const bool wide = local->dtype == FSDP_DTYPE_F32;

@@ -12,7 +12,7 @@ typedef enum field_kind {
     NUMBER,
     PAIR,         /* two numbers, adjacent in the options struct; in the file, they are a tuple */
     MAYBE_NUMBER, /* a number; if the number is negative, the file has None instead */
-    RATE, /* the learning rate; if the option relative_step is set, the file has None instead */
+    RATE, /* the learning rate; if the option relative_step is true, the file has None instead */
     FLAG, /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
     ALWAYS_FALSE, /* written as False; ignored when it is read */
@@ -70,8 +70,8 @@ _Static_assert(ADAMW(beta2) == ADAMW(beta1) + sizeof(double), "betas are a pair"
 _Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
 
-/* torch.optim.Muon has more options, which the flags of a run set again. use_adamw is no option of
- * torch's, where AdamW is another optimizer. */
+/* torch.optim.Muon has more options. They are not saved, because a resumed run gets them from its
+ * flags. torch has no option use_adamw: there, AdamW is an optimizer of its own. */
 static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"weight_decay", NUMBER, MUON(weight_decay)},
                              {"momentum", NUMBER, MUON(momentum)},
