@@ -79,6 +79,9 @@ static fsdp_status copy_value(fsdp_arrow_writer *writer, size_t column, fsdp_jso
     case FSDP_ARROW_COLUMN_I64:
         FSDP_TRY(fsdp_json_get_i64(value, NULL, INT64_MIN, INT64_MAX, &number));
         return fsdp_arrow_writer_set_i64(writer, column, number);
+    case FSDP_ARROW_COLUMN_I64_LIST: /* no known column has these types */
+    case FSDP_ARROW_COLUMN_F32_LIST:
+    case FSDP_ARROW_COLUMN_F32:
     case FSDP_ARROW_COLUMN_F64:
         break;
     }

@@ -73,6 +73,31 @@ def lower_runs():
     return runs
 
 
+def script_runs():
+    """(first, script): script 0 joins every text, and characters of one script join each other."""
+    pre = pre_tokenizers.UnicodeScripts()
+
+    def joins(a, b):
+        return len(pre.pre_tokenize_str(a + b)) == 1
+
+    examples = []  # a character of script 1, 2, ...
+    runs = []
+    for c in range(0x110000):
+        s = chr(c)
+        if 0xD800 <= c < 0xE000 or (joins("a", s) and joins("\u0434", s)):
+            script = 0
+        elif runs and runs[-1][1] and joins(examples[runs[-1][1] - 1], s):
+            script = runs[-1][1]
+        else:
+            script = next((i for i, example in enumerate(examples, 1) if joins(example, s)), len(examples) + 1)
+            if script > len(examples):
+                examples.append(s)
+        if not runs or runs[-1][1] != script:
+            runs.append((c, script))
+    assert len(examples) < 256
+    return runs
+
+
 def main():
     classes = [
         splits(pre_tokenizers.WhitespaceSplit()),
@@ -100,7 +125,10 @@ def main():
     print("const size_t fsdp_char_class_run_count = sizeof fsdp_char_class_runs / sizeof *fsdp_char_class_runs;\n")
     print("const int32_t fsdp_char_lower_runs[][4] = {")
     print(", ".join(f"{{{a:#x}, {b:#x}, {s}, {d}}}" for a, b, s, d in lower_runs()) + "};")
-    print("const size_t fsdp_char_lower_run_count = sizeof fsdp_char_lower_runs / sizeof *fsdp_char_lower_runs;")
+    print("const size_t fsdp_char_lower_run_count = sizeof fsdp_char_lower_runs / sizeof *fsdp_char_lower_runs;\n")
+    print("const uint32_t fsdp_char_script_runs[][2] = {")
+    print(", ".join(f"{{{c:#x}, {script}}}" for c, script in script_runs()) + "};")
+    print("const size_t fsdp_char_script_run_count = sizeof fsdp_char_script_runs / sizeof *fsdp_char_script_runs;")
 
 
 main()

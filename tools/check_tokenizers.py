@@ -263,6 +263,7 @@ def sentencepiece_family(charsmap):
     yield "albert-like", unigram(N.Sequence([N.Replace("``", '"'), N.Replace("''", '"'), N.NFKD(), N.StripAccents(), N.Lowercase(), N.Precompiled(charsmap), N.Replace(Regex(" {2,}"), " ")]),
                                  P.Metaspace(), D.Metaspace(), template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", **{"[CLS]": 2, "[SEP]": 3}))
     yield "xlm-r-like", unigram(N.Precompiled(charsmap), P.Sequence([P.WhitespaceSplit(), P.Metaspace()]), D.Metaspace(), eos)
+    yield "scripts-unigram", unigram(N.Precompiled(charsmap), P.Sequence([P.UnicodeScripts(), P.WhitespaceSplit(), P.Metaspace()]), D.Metaspace(), eos)
     yield "t5-new", unigram(N.Sequence([N.Precompiled(charsmap), N.Strip(False, True), N.Replace(Regex(" {2,}"), "▁")]), P.Metaspace("▁", "always"), D.Metaspace(), eos)
     yield "nmt", unigram(N.Sequence([N.Nmt(), N.NFKC(), N.Strip()]), P.Sequence([P.CharDelimiterSplit("-"), P.Metaspace("▁", "never")]), D.Metaspace(prepend_scheme="never"))
 
@@ -284,6 +285,8 @@ def other_family():
                 yield f"split-{name}-{behavior}-{invert}", bpe(None, P.Split(pattern, behavior, invert), None, unk_token="<unk>")
         yield f"punctuation-{behavior}", bpe(None, P.Punctuation(behavior), D.BPEDecoder("</w>"), unk_token="<unk>", end_of_word_suffix="</w>")
     yield "digits", bpe(N.NFKD(), P.Digits(False), D.Fuse(), unk_token="<unk>", continuing_subword_prefix="##")
+    yield "scripts", bpe(None, P.UnicodeScripts(), None, unk_token="<unk>")
+    yield "scripts-digits", bpe(N.NFKC(), P.Sequence([P.UnicodeScripts(), P.Digits(True)]), D.Fuse(), unk_token="<unk>")
     yield "fixed-length", bpe(N.Lowercase(), P.FixedLength(3), None, unk_token="<unk>")
     yield "word-boundary", bpe(None, P.Split(Regex(r"\b|\w+|[^\W\d_]{2}?|[[:punct:]&&[^.]]|\h+$"), "isolated"), None, unk_token="<unk>")
     yield "repeats", bpe(None, P.Split(Regex(r"a{1,2}+|(?i)the|[[a-c][x-z]]{,2}|\p{Han}+|\p{^L}"), "isolated"), None, unk_token="<unk>")

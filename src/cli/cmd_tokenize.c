@@ -53,6 +53,9 @@ static const fsdp_option table[] = {
     {.name = "task", .type = FSDP_OPTION_CHOICE, PLACE(task), .value = "causal-lm",
      .choices = tasks, .metavar = "TASK", .group = "rows",
      .help = "what the rows are for: seq2seq gives labels of targets, classification classes"},
+    {.name = "problem-type", .type = FSDP_OPTION_CHOICE, PLACE(problem_type), .value = "auto",
+     .choices = fsdp_problem_type_choices, .metavar = "TYPE", .shown_default = "what the labels are",
+     .help = "classification: one class a row, numbers or several classes a row"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: prefix of the config.json beside the tokenizer, "
      "else 'summarize: '; other tasks: none",
@@ -180,6 +183,8 @@ static fsdp_status check_effects(const fsdp_tokenize_config *c)
          "is for --task causal-lm and masked-lm"},
         {c->block_size, !seq2seq && !classes, "block-size",
          "is for --task causal-lm and masked-lm"},
+        {c->problem_type, classes, "problem-type", "is for --task classification"},
+        {c->form.label_lists, classes, "label-lists", "is for --task classification"},
         {c->form.packing, false, "packing",
          "is done by 'fsdp train', on the rows as they are; --block-size joins and cuts them here"},
         {c->resume, !c->overwrite, "resume", "excludes --overwrite"},

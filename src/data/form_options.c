@@ -11,6 +11,9 @@ const char *const fsdp_documents_choices[] = {"auto", "blank-line", "line", "fil
 const char *const fsdp_token_dtype_choices[] = {"auto",         "uint16",       "uint8",
                                                 "int32|uint32", "int64|uint64", NULL};
 const char *const fsdp_label_lists_choices[] = {"auto", "indices", "multi-hot|multihot", NULL};
+const char *const fsdp_problem_type_choices[] = {
+    "auto", "single_label_classification|single-label|single-label-classification", "regression",
+    "multi_label_classification|multi-label|multi-label-classification", NULL};
 const char *const fsdp_packing_choices[] = {"none|false|no", "wrapped|concat",
                                             "bfd|true|yes|best-fit", NULL};
 

@@ -28,6 +28,9 @@ extern const char *const fsdp_cleaning_choices[], *const fsdp_documents_choices[
                                                       *const fsdp_token_dtype_choices[],
                                                           *const fsdp_packing_choices[],
                                                               *const fsdp_label_lists_choices[];
+/* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
+ * enum. */
+extern const char *const fsdp_problem_type_choices[];
 
 /* Rows for a command's option table. The argument `at` is the offset of an fsdp_form_options in the
  * command's struct. The command calls fsdp_form_options_derive() in its derive() and

@@ -36,6 +36,8 @@ typedef struct arrow_output {
     size_t ones_cap;
     int8_t *bytes; /* [bytes_cap], token_type_ids */
     size_t bytes_cap;
+    float *numbers;   /* [options->num_labels]: the labels of a row that are numbers */
+    int64_t *classes; /* [options->num_labels]: the classes of a row that has several */
     int32_t *block, *block_labels; /* [block_size] */
     int64_t in_block;              /* number of tokens in `block`, the block that is being filled */
     int64_t rows;                  /* number of rows of the current split that were written */
@@ -75,6 +77,23 @@ static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type 
     return (int)o->n_columns++;
 }
 
+/* Return the type of the labels of a classifier. Labels with several classes are a list of these
+ * classes if the classes have names, because a list of ClassLabels is the form in which datasets
+ * keeps names. Otherwise they are a list with a number for each class, which models of transformers
+ * take as labels. */
+static fsdp_arrow_column_type class_column(const fsdp_arrow_output_options *options)
+{
+    switch (options->problem_type) {
+    case FSDP_PROBLEM_REGRESSION:
+        return options->num_labels == 1 ? FSDP_ARROW_COLUMN_F32 : FSDP_ARROW_COLUMN_F32_LIST;
+    case FSDP_PROBLEM_MULTI_LABEL:
+        return options->class_names ? FSDP_ARROW_COLUMN_I64_LIST : FSDP_ARROW_COLUMN_F32_LIST;
+    case FSDP_PROBLEM_SINGLE_LABEL:
+        break;
+    }
+    return FSDP_ARROW_COLUMN_I64;
+}
+
 /* Choose the columns. Blocks (--block-size) of a causal language model always have labels, as in
  * run_clm. Rows and blocks of a masked language model have labels only if input rows have labels,
  * which means that these rows have been masked already. Without labels, `fsdp train` masks them
@@ -91,7 +110,7 @@ static void choose_columns(arrow_output *o)
         o->types = add_column(o, "token_type_ids", FSDP_ARROW_COLUMN_I8_LIST);
     o->mask = add_column(o, "attention_mask", FSDP_ARROW_COLUMN_I8_LIST);
     if (is_class) {
-        o->labels = add_column(o, "labels", FSDP_ARROW_COLUMN_I64);
+        o->labels = add_column(o, "labels", class_column(o->options));
         o->columns[o->labels].class_names = o->options->class_names;
         o->columns[o->labels].n_classes = o->options->n_classes;
     } else if (lists[1] || (is_block && !is_masked)) {
@@ -121,16 +140,39 @@ static fsdp_status set_types(arrow_output *o, const row *r)
     return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
 }
 
+/* Set the label of a row that is one or several numbers, in the form that class_column() chose. */
+static fsdp_status set_numbers(arrow_output *o, const row *r)
+{
+    const size_t n = (size_t)o->options->num_labels, column = (size_t)o->labels;
+    size_t n_classes = 0;
+    if (r->lengths[1] != n)
+        return fsdp_error(FSDP_ERR_FORMAT, "row %" PRId64 ": %" PRIu32 " labels, not %zu",
+                          o->rows + 1, r->lengths[1], n);
+    memcpy(o->numbers, r->lists[1], n * sizeof *o->numbers);
+    switch (o->columns[column].type) {
+    case FSDP_ARROW_COLUMN_F32:
+        return fsdp_arrow_writer_set_f32(o->writer, column, o->numbers[0]);
+    case FSDP_ARROW_COLUMN_F32_LIST:
+        return fsdp_arrow_writer_set_f32s(o->writer, column, o->numbers, n);
+    default:
+        break;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (o->numbers[i] > 0)
+            o->classes[n_classes++] = (int64_t)i;
+    return fsdp_arrow_writer_set_i64s(o->writer, column, o->classes, n_classes);
+}
+
 /* Set the labels of a row. For a row of a causal language model without labels, the labels are the
  * ids of the row. A row of a masked language model without labels gets no labels, because `fsdp
  * train` masks the row when it reads it. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {
     if (o->options->task == FSDP_TASK_CLASSIFICATION) {
+        if (o->options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+            return set_numbers(o, r);
         if (r->lengths[1] != 1)
-            return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                              "row %" PRId64 ": %" PRIu32 " labels, not one: 'fsdp train' reads "
-                              "rows with several labels as texts",
+            return fsdp_error(FSDP_ERR_FORMAT, "row %" PRId64 ": %" PRIu32 " labels, not one",
                               o->rows + 1, r->lengths[1]);
         return fsdp_arrow_writer_set_i64(o->writer, (size_t)o->labels, r->lists[1][0]);
     }
@@ -261,12 +303,14 @@ static fsdp_status write_splits(arrow_output *o, const fsdp_token_output *spool,
     return FSDP_OK;
 }
 
-static fsdp_status make_blocks(arrow_output *o)
+static fsdp_status make_arrays(arrow_output *o)
 {
-    const size_t n = (size_t)o->options->block_size;
+    const size_t n = (size_t)o->options->block_size, labels = (size_t)o->options->num_labels;
     o->block = fsdp_calloc(n, sizeof *o->block);
     o->block_labels = fsdp_calloc(n, sizeof *o->block_labels);
-    return o->block && o->block_labels ? FSDP_OK : FSDP_ERR_NOMEM;
+    o->numbers = fsdp_calloc(labels, sizeof *o->numbers);
+    o->classes = fsdp_calloc(labels, sizeof *o->classes);
+    return o->block && o->block_labels && o->numbers && o->classes ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
 /* Write one row, to find out whether the folder can be written. The caller discards the row. */
@@ -298,7 +342,7 @@ fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
     choose_columns(&o);
     FSDP_ASSERT(o.n_columns <= MOST_COLUMNS);
     FSDP_TRY(fsdp_arrow_writer_begin(options->path, FSDP_EXISTING_REFUSE, NULL, &o.writer));
-    fsdp_status status = make_blocks(&o);
+    fsdp_status status = make_arrays(&o);
     if (status == FSDP_OK)
         status = write_splits(&o, spool, counts);
     if (status == FSDP_OK)
@@ -307,6 +351,8 @@ fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
         fsdp_arrow_writer_discard(o.writer);
     fsdp_free(o.block);
     fsdp_free(o.block_labels);
+    fsdp_free(o.numbers);
+    fsdp_free(o.classes);
     fsdp_free(o.ones);
     fsdp_free(o.bytes);
     return status;

@@ -23,7 +23,8 @@ typedef struct checker {
     /* the result of encoding the text of a list again, with offsets in characters */
     fsdp_encoding found;
     fsdp_encoding in_bytes; /* the same result, with offsets in bytes */
-    int64_t differing;      /* number of lists of ids that do not decode to their text */
+    int64_t compared;       /* number of lists of ids whose text is known */
+    int64_t differing;      /* number of these lists that do not decode to their text */
 } checker;
 
 /* ---- text that is printed ---- */
@@ -140,6 +141,7 @@ static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_tok
         fprintf(c->out, "decoded: the same text\n");
     else
         fprintf(c->out, "decoded: %s\n", show(decoded, strlen(decoded), TEXT_BYTES).text);
+    c->compared += text.bytes != NULL;
     c->differing += text.bytes && !same;
     fsdp_text_free(decoded);
     return FSDP_OK;
@@ -175,6 +177,24 @@ static fsdp_status take_text(checker *c, const fsdp_record_batch *batch, size_t 
     return c->whole.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
+/* Print the label of a row that is one or several numbers. If each number is for a class that has a
+ * name, print the names of the row's classes. */
+static void print_targets(const checker *c, const fsdp_example *e)
+{
+    const char *separator = "";
+    fprintf(c->out, "label: ");
+    for (size_t i = 0; i < e->num_targets && i < ROW_TOKENS; i++) {
+        if (!c->inputs->n_classes)
+            fprintf(c->out, "%s%g", separator, (double)e->targets[i]);
+        else if (e->targets[i] > 0)
+            fprintf(c->out, "%s%zu, %s", separator, i, c->inputs->class_names[i]);
+        else
+            continue;
+        separator = c->inputs->n_classes ? "; " : ", ";
+    }
+    fprintf(c->out, "%s\n", *separator ? "" : "no class");
+}
+
 static fsdp_status print_example(checker *c, fsdp_data_text source, fsdp_data_text target)
 {
     const fsdp_example *e = &c->encoded.example;
@@ -183,7 +203,9 @@ static fsdp_status print_example(checker *c, fsdp_data_text source, fsdp_data_te
     FSDP_TRY(print_list(c, "input_ids", source, &e->source, masked ? &e->labels : NULL));
     if (task == FSDP_TASK_SEQ2SEQ)
         return print_list(c, "labels", target, &e->labels, NULL);
-    if (task == FSDP_TASK_CLASSIFICATION && e->labels.len == 1) {
+    if (task == FSDP_TASK_CLASSIFICATION && e->num_targets) {
+        print_targets(c, e);
+    } else if (task == FSDP_TASK_CLASSIFICATION && e->labels.len == 1) {
         const int32_t class = e->labels.ids[0];
         const bool named = class >= 0 && (size_t) class < c->inputs->n_classes;
         fprintf(c->out, "label: %" PRId32 "%s%s\n", class, named ? ", " : "",
@@ -239,8 +261,10 @@ fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config, fsdp_tokeniz
             fsdp_tokenizer_vocab_size(inputs->tokenizer));
     const fsdp_status status = check_records(&c, config->rows, &rows);
     if (status == FSDP_OK)
-        fprintf(out, "\n%" PRId64 " rows; decoding gives %s\n", rows,
-                c.differing ? "another text in some of them" : "each text back");
+        fprintf(out, "\n%" PRId64 " rows; %s\n", rows,
+                c.differing  ? "decoding gives another text in some of them"
+                : c.compared ? "decoding gives each text back"
+                             : "no text was compared with what its ids decode to");
     fsdp_encoded_fini(&c.encoded);
     fsdp_str_fini(&c.whole);
     fsdp_encoding_fini(&c.found);

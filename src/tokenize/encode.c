@@ -154,20 +154,23 @@ static void put_bytes(fsdp_encoded_part *part, const void *bytes, size_t n)
 static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
 {
     const fsdp_example *e = &out->example;
-    const fsdp_token_list *const lists[FSDP_SPOOLED_LISTS] = {&e->source, &e->labels,
-                                                              &e->token_type_ids, &e->position_ids};
-    uint32_t lengths[FSDP_SPOOLED_LISTS];
+    _Static_assert(sizeof(float) == sizeof(int32_t), "a target needs the space of a label");
+    const void *const lists[FSDP_SPOOLED_LISTS] = {
+        e->source.ids, e->num_targets ? (const void *)e->targets : e->labels.ids,
+        e->token_type_ids.ids, e->position_ids.ids};
+    const uint32_t lengths[FSDP_SPOOLED_LISTS] = {
+        (uint32_t)e->source.len, (uint32_t)(e->num_targets ? e->num_targets : e->labels.len),
+        (uint32_t)e->token_type_ids.len, (uint32_t)e->position_ids.len};
     size_t bytes = sizeof lengths;
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++) {
-        lengths[i] = (uint32_t)lists[i]->len;
-        bytes += lists[i]->len * sizeof(int32_t);
+        bytes += lengths[i] * sizeof(int32_t);
         out->lists[i] |= lengths[i] > 0;
     }
     if (!FSDP_GROW(part->bytes, part->cap, part->used + bytes))
         return FSDP_ERR_NOMEM;
     put_bytes(part, lengths, sizeof lengths);
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
-        put_bytes(part, lists[i]->ids, lists[i]->len * sizeof(int32_t));
+        put_bytes(part, lists[i], lengths[i] * sizeof(int32_t));
     return FSDP_OK;
 }
 

@@ -25,7 +25,8 @@ typedef struct fsdp_encode_form {
  * file. One reason is that the columns of the folder are known only after the last row. Another is
  * that a later run can append to this file if a run is interrupted. A spooled row begins with four
  * lengths (uint32): those of its ids, labels, token_type_ids and position_ids. Then come these four
- * lists, as int32. All numbers are in the byte order of the machine. */
+ * lists, as int32. The labels of a row with several classes, and those of regression, are float32
+ * (fsdp_example.targets). All numbers are in the byte order of the machine. */
 
 /* The encoded rows of one part of the output: training data or validation data. */
 typedef struct fsdp_encoded_part {

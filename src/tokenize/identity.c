@@ -101,6 +101,8 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     set_text(root, "--chat-template", c->chat.chat_template);
     set_text(root, "--chat-template-kwargs", c->chat.kwargs);
     set_number(root, "--task", c->task);
+    set_number(root, "--problem-type", c->problem_type);
+    set_number(root, "--label-lists", c->form.label_lists);
     set_number(root, "--cleaning", c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : c->form.cleaning);
     set_number(root, "--csv-quotes", c->form.csv_quotes);
     set_number(root, "--document-separator", c->form.documents);

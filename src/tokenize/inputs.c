@@ -91,34 +91,30 @@ static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
         rows->masking = &none;
 }
 
-/* For classification, set in->class_names to the classes that are found in the training data. */
+/* For classification, find out what the labels of the training data are, as `fsdp train` does, and
+ * let all rows be read so. Names of classes are moved to in->class_names. */
 static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_found_labels found;
-    bool ids, texts = true;
     if (c->task != FSDP_TASK_CLASSIFICATION)
         return FSDP_OK;
-    if (fsdp_path_is_file(c->data))
-        FSDP_TRY(fsdp_first_row_kind(c->data, c->form.json_field, &ids, &texts));
-    if (!texts)
-        return FSDP_OK;
+    if (c->problem_type)
+        in->rows.problem_type = (fsdp_problem_type)(c->problem_type - 1);
     FSDP_TRY(fsdp_labels_find(c->data, &in->rows, &found));
-    fsdp_status status = FSDP_OK;
-    if (found.problem_type != FSDP_PROBLEM_SINGLE_LABEL && found.classes)
-        status = fsdp_error(FSDP_ERR_UNSUPPORTED,
-                            "%s: labels are %s, and rows that are tokenized ahead have one class "
-                            "each: give the texts to 'fsdp train', which reads such labels",
-                            c->data,
-                            found.problem_type == FSDP_PROBLEM_REGRESSION
-                                ? "numbers with fractions, for regression"
-                                : "lists, for rows with several classes");
     in->class_names = found.names;
     in->n_classes = found.names ? (size_t)found.classes : 0;
     found.names = NULL;
-    fsdp_found_labels_fini(&found);
     in->rows.class_names = (const char *const *)in->class_names;
     in->rows.num_classes = (int64_t)in->n_classes;
-    return status;
+    /* Without a label in any row, there is nothing to find; reading the first row reports this. */
+    if (found.problem_type != FSDP_PROBLEM_SINGLE_LABEL && found.classes) {
+        in->rows.problem_type = found.problem_type;
+        in->rows.num_classes = found.classes;
+        /* Lists of the validation data are read like those of the training data. */
+        in->rows.label_lists = found.lists;
+    }
+    fsdp_found_labels_fini(&found);
+    return FSDP_OK;
 }
 
 /* Check in->rows, the options that say how rows are read. For causal and masked language models,

@@ -271,6 +271,10 @@ static fsdp_status finish(tokenize_run *r)
         .block_size = c->block_size,
         .class_names = (const char *const *)r->inputs->class_names,
         .n_classes = r->inputs->n_classes,
+        .problem_type = r->inputs->rows.problem_type,
+        .num_labels = r->inputs->rows.problem_type == FSDP_PROBLEM_SINGLE_LABEL
+                          ? 0
+                          : r->inputs->rows.num_classes,
     };
     return fsdp_arrow_output_write(&options, r->output, &r->state, &r->arrow);
 }
@@ -317,9 +321,30 @@ static bool keeps_documents(const tokenize_run *r)
            !r->config->block_size;
 }
 
+/* Print what the labels of a classifier are, unless each row has one class. */
+static void print_labels(const tokenize_run *r)
+{
+    const fsdp_dataset_options *rows = &r->inputs->rows;
+    const int64_t n = rows->num_classes;
+    if (r->config->task != FSDP_TASK_CLASSIFICATION ||
+        rows->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
+        return;
+    if (rows->problem_type == FSDP_PROBLEM_REGRESSION && n == 1)
+        fprintf(r->out, "%s: labels are numbers, for regression: float32\n", r->config->data);
+    else if (rows->problem_type == FSDP_PROBLEM_REGRESSION)
+        fprintf(r->out, "%s: labels are lists of %" PRId64 " numbers, for regression: float32\n",
+                r->config->data, n);
+    else
+        fprintf(r->out, "%s: %" PRId64 " classes, several a row: labels are a list of %s\n",
+                r->config->data, n,
+                r->inputs->n_classes ? "the row's classes (ClassLabel)"
+                                     : "a 0.0 or 1.0 for each class (float32)");
+}
+
 static void print_notes(const tokenize_run *r, const char *unused)
 {
     print_lines(r->out, fsdp_record_source_notes(r->inputs->source));
+    print_labels(r);
     print_lines(r->out, unused);
     print_losses(r);
     if (keeps_documents(r))

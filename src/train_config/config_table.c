@@ -61,11 +61,6 @@ static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
 static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
                                              "rowwise_with_gw_hp", NULL};
 static const char *const fp8_backends[] = {"none|no", "ao", "te", "msamp", NULL};
-/* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
- * enum. */
-static const char *const problem_types[] = {
-    "auto", "single_label_classification|single-label|single-label-classification", "regression",
-    "multi_label_classification|multi-label|multi-label-classification", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
 
@@ -89,7 +84,7 @@ static const fsdp_option table[] = {
      .help = "classification: classes, as from_pretrained(num_labels=N); a classifier that the "
              "files do not have is newly drawn; 1 means regression"},
     {.name = "problem-type", .type = FSDP_OPTION_CHOICE, PLACE(problem_type), .value = "auto",
-     .choices = problem_types, .metavar = "TYPE",
+     .choices = fsdp_problem_type_choices, .metavar = "TYPE",
      .shown_default = "config.json's, or what the labels are",
      .help = "classification: one class a row (cross-entropy), numbers (mean squared error) or "
              "several classes a row (binary cross-entropy)"},

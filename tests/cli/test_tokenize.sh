@@ -125,8 +125,20 @@ refused a_tokenizer_is_needed '--tokenizer is required' --data text.txt --output
 refused a_folder_has_no_name_of_a_file '--output x.parquet: the name is that of a file; --output x writes a folder, and a name that ends in .bin a token file' --tokenizer llama --data text.txt --output x.parquet
 refused nor_that_of_a_spreadsheet '--output x.xlsx: the name is that of a file' --tokenizer llama --data text.txt --output x.xlsx
 printf '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n' >several.jsonl
+run tokenize --tokenizer llama --data several.jsonl --task classification --output several.bin
+expect token_files_have_no_classes 1 '--task classification needs --format arrow'
 run tokenize --tokenizer llama --data several.jsonl --task classification --output several
-expect several_classes_a_row_are_not_made_ahead 1 "several.jsonl: labels are lists, for rows with several classes, and rows that are tokenized ahead have one class each: give the texts to 'fsdp train'"
+expect a_row_may_have_several_classes 0 "^several.jsonl: 2 classes, several a row: labels are a list of the row's classes \(ClassLabel\)\$" out
+run tokenize --tokenizer llama --data several.jsonl --task classification --check
+expect their_names_are_shown 0 '^label: 0, x; 1, y$' out
+expect nothing_is_said_about_texts_that_were_not_compared 0 '^2 rows; no text was compared with what its ids decode to$' out
+printf 'text,label\na,"3, 1"\nb,"0, 2"\n' >listed.csv
+run tokenize --tokenizer llama --data listed.csv --task classification --output listed
+expect numbers_with_commas_may_be_one_class 1 '--problem-type multi_label_classification takes it as several classes'
+run tokenize --tokenizer llama --data listed.csv --task classification --output listed --problem-type multi_label_classification
+expect or_several_as_the_option_says 0 '^listed.csv: 4 classes, several a row' out
+refused label_lists_are_for_classes '--label-lists is for --task classification' --tokenizer llama --data text.txt --output x --label-lists indices
+refused problem_types_are_for_classes '--problem-type is for --task classification' --tokenizer llama --data text.txt --output x --problem-type regression
 refused options_of_other_runs '--rows needs --check' --tokenizer llama --data text.txt --output x --rows 3
 refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
 refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd

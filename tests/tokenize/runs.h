@@ -95,14 +95,23 @@ static inline bool same_list(const fsdp_token_list *a, const fsdp_token_list *b)
     return a->len == b->len && (!a->len || memcmp(a->ids, b->ids, a->len * sizeof *a->ids) == 0);
 }
 
-/* Check that the folder `name` has the rows that a dataset of `data` has. */
-static inline void check_rows(fsdp_test *t, const char *data, const char *name,
-                              const fsdp_dataset_options *options)
+static inline bool same_targets(const fsdp_example *a, const fsdp_example *b)
+{
+    return a->num_targets == b->num_targets &&
+           (!a->num_targets ||
+            memcmp(a->targets, b->targets, a->num_targets * sizeof *a->targets) == 0);
+}
+
+/* Check that the folder `name`, opened with `of_folder`, has the rows that a dataset of `data` has.
+ */
+static inline void check_rows_with(fsdp_test *t, const char *data,
+                                   const fsdp_dataset_options *options, const char *name,
+                                   const fsdp_dataset_options *of_folder)
 {
     fsdp_dataset *texts, *tokens;
     fsdp_example a = {0}, b = {0};
     ASSERT_OK(fsdp_dataset_open(in_dir(t, data), options, &texts));
-    ASSERT_OK(fsdp_dataset_open(in_dir(t, name), options, &tokens));
+    ASSERT_OK(fsdp_dataset_open(in_dir(t, name), of_folder, &tokens));
     ASSERT_INT(fsdp_dataset_len(tokens), fsdp_dataset_len(texts));
     for (int64_t i = 0; i < fsdp_dataset_len(texts); i++) {
         ASSERT_OK(fsdp_dataset_get(texts, i, &a));
@@ -111,13 +120,21 @@ static inline void check_rows(fsdp_test *t, const char *data, const char *name,
             ASSERT_OK(fsdp_token_list_set(&a.labels, a.source.ids, a.source.len));
         if (b.labels.len == 0)
             ASSERT_OK(fsdp_token_list_set(&b.labels, b.source.ids, b.source.len));
-        if (!same_list(&a.source, &b.source) || !same_list(&a.labels, &b.labels))
+        if (!same_list(&a.source, &b.source) || !same_list(&a.labels, &b.labels) ||
+            !same_targets(&a, &b))
             FAIL("row %d of %s is not that of %s", (int)i, name, data);
     }
     fsdp_example_fini(&a);
     fsdp_example_fini(&b);
     fsdp_dataset_close(texts);
     fsdp_dataset_close(tokens);
+}
+
+/* The same, opened with the options of `data`. */
+static inline void check_rows(fsdp_test *t, const char *data, const char *name,
+                              const fsdp_dataset_options *options)
+{
+    check_rows_with(t, data, options, name, options);
 }
 
 /* Run with a limit on the size of a file, as on a full disk. */

@@ -1,5 +1,6 @@
 /* Rows that `fsdp tokenize` writes for each task: they train like the rows they were made of. */
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/data/arrow/table.h"
 #include "tests/tokenize/runs.h"
 
@@ -117,6 +118,132 @@ TEST(data_for_validation_are_whole)
         ASSERT(strstr(lines, "Arrow, 3 rows and 8 for validation"));
         free(lines);
     }
+}
+
+/* ---- labels of classifiers ---- */
+
+/* Labels of each form, what `fsdp tokenize` says about them and how it writes the label of the
+ * first row, and how a dataset of the texts must be opened to have the same labels. */
+static const struct {
+    const char *rows, *notice, *first;
+    fsdp_problem_type problem_type;
+    fsdp_label_lists lists;
+    int64_t num_classes;
+    const char *names[3];
+} label_forms[] = {
+    {"{\"text\": \"a\", \"labels\": [\"y\", \"z\"]}\n{\"text\": \"hello\", \"labels\": []}\n"
+     "{\"text\": \"world\", \"labels\": [\"x\"]}\n",
+     "3 classes, several a row: labels are a list of the row's classes (ClassLabel)",
+     "[1,2]",
+     FSDP_PROBLEM_MULTI_LABEL,
+     FSDP_LABEL_LISTS_AUTO,
+     3,
+     {"x", "y", "z"}},
+    {"{\"text\": \"a\", \"labels\": [4, 0]}\n{\"text\": \"hello\", \"labels\": []}\n"
+     "{\"text\": \"world\", \"labels\": [1]}\n",
+     "5 classes, several a row: labels are a list of a 0.0 or 1.0 for each class",
+     "[1.0,0.0,0.0,0.0,1.0]",
+     FSDP_PROBLEM_MULTI_LABEL,
+     FSDP_LABEL_LISTS_INDICES,
+     5,
+     {NULL}},
+    {"{\"text\": \"a\", \"labels\": [0.25, 1, 1]}\n{\"text\": \"hello\", \"labels\": [0, 0, 0]}\n",
+     "3 classes, several a row",
+     "[0.25,1.0,1.0]",
+     FSDP_PROBLEM_MULTI_LABEL,
+     FSDP_LABEL_LISTS_MULTI_HOT,
+     3,
+     {NULL}},
+    {"{\"text\": \"a\", \"label\": -1.5}\n{\"text\": \"hello\", \"label\": 3}\n",
+     "labels are numbers, for regression",
+     "-1.5",
+     FSDP_PROBLEM_REGRESSION,
+     FSDP_LABEL_LISTS_AUTO,
+     1,
+     {NULL}},
+    {"{\"input_ids\": [5, 6], \"labels\": [\"no\"]}\n{\"input_ids\": [7], \"labels\": [\"yes\", "
+     "\"no\"]}\n",
+     "2 classes, several a row",
+     "[0]",
+     FSDP_PROBLEM_MULTI_LABEL,
+     FSDP_LABEL_LISTS_AUTO,
+     2,
+     {"no", "yes"}},
+};
+
+/* Check the label of the first row of the Arrow folder rows<i>, and the names of its classes. */
+static void check_first_label(fsdp_test *t, const char *name, size_t i)
+{
+    fsdp_arrow_table *table;
+    fsdp_json *row;
+    char *text, expected[80];
+    ASSERT_OK(fsdp_arrow_table_open(in_dir(t, name), FSDP_ARROW_SPLIT_TRAIN, &table));
+    ASSERT_OK(fsdp_arrow_table_row(table, 0, &row));
+    ASSERT_OK(fsdp_json_print(row, FSDP_JSON_COMPACT, &text, NULL));
+    snprintf(expected, sizeof expected, "\"labels\":%s}", label_forms[i].first);
+    if (!strstr(text, expected))
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s instead of %s", name, text, expected);
+    fsdp_free(text);
+    fsdp_json_destroy(row);
+    const size_t n = label_forms[i].names[0] ? (size_t)label_forms[i].num_classes : 0;
+    ASSERT_INT(fsdp_json_len(fsdp_arrow_table_class_names(table, "labels")), n);
+    fsdp_arrow_table_close(table);
+}
+
+/* The rows of the folder have the ids and the labels of the rows that the folder was made of. */
+TEST(labels_of_each_form_are_kept)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer));
+    for (size_t i = 0; i < FSDP_LENGTH(label_forms); i++) {
+        const fsdp_dataset_options options = {
+            .task = FSDP_TASK_CLASSIFICATION,
+            .tokenizer = tokenizer,
+            .problem_type = label_forms[i].problem_type,
+            .label_lists = label_forms[i].lists,
+            .num_classes = label_forms[i].num_classes,
+            .class_names = label_forms[i].names[0] ? label_forms[i].names : NULL};
+        char *lines, name[20];
+        snprintf(name, sizeof name, "rows%zu", i);
+        put(t, "rows.jsonl", label_forms[i].rows);
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", name);
+        config.task = FSDP_TASK_CLASSIFICATION;
+        config.form.label_lists = (int)label_forms[i].lists;
+        ASSERT_OK(run_printing(&config, &lines));
+        if (!strstr(lines, label_forms[i].notice))
+            fsdp_test_fail(t, __FILE__, __LINE__, "%zu: %s", i, lines);
+        free(lines);
+        check_first_label(t, name, i);
+        CHECK_HERE();
+        fsdp_dataset_options of_folder = options;
+        if (options.problem_type == FSDP_PROBLEM_MULTI_LABEL)
+            of_folder.label_lists = FSDP_LABEL_LISTS_AUTO; /* the folder says what its lists are */
+        check_rows_with(t, "rows.jsonl", &options, name, &of_folder);
+        CHECK_HERE();
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* A list of the validation data that could be classes or numbers is what those of the training data
+ * are; a class that only the validation data have is an error. */
+TEST(labels_of_validation_data_are_read_like_those_of_the_training_data)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl",
+        "{\"text\": \"a\", \"labels\": [1]}\n{\"text\": \"b\", \"labels\": [0, 1]}\n");
+    put(t, "more.jsonl", "{\"text\": \"a\", \"labels\": [0, 1]}\n");
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_CLASSIFICATION;
+    config.validation_data = in_dir(t, "more.jsonl");
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "2 classes, several a row"));
+    free(lines);
+    put(t, "more.jsonl", "{\"text\": \"a\", \"labels\": [2]}\n");
+    config.output = in_dir(t, "other");
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT,
+                 "more.jsonl: line 1: label: expected a list of classes from 0 to 1");
 }
 
 /* ---- texts that are cut ---- */

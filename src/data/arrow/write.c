@@ -48,27 +48,9 @@ static void describe_value(fsdp_json_node feature, const char *dtype)
     fsdp_json_set_str(feature, "_type", "Value");
 }
 
-/* Add a column to the features of dataset_info.json. Every version of datasets reads a Sequence;
- * versions before 4.0 do not know the new name List. */
-static void describe_column(fsdp_json_node features, const fsdp_arrow_column *column)
+/* Describe an int64, which is a class if the column has names of classes. */
+static void describe_i64(fsdp_json_node feature, const fsdp_arrow_column *column)
 {
-    const fsdp_json_node feature = fsdp_json_set_object(features, column->name);
-    switch (column->type) {
-    case FSDP_ARROW_COLUMN_I32_LIST:
-    case FSDP_ARROW_COLUMN_I8_LIST:
-        describe_value(fsdp_json_set_object(feature, "feature"),
-                       column->type == FSDP_ARROW_COLUMN_I32_LIST ? "int32" : "int8");
-        fsdp_json_set_str(feature, "_type", "Sequence");
-        return;
-    case FSDP_ARROW_COLUMN_TEXT:
-        describe_value(feature, "string");
-        return;
-    case FSDP_ARROW_COLUMN_F64:
-        describe_value(feature, "float64");
-        return;
-    case FSDP_ARROW_COLUMN_I64:
-        break;
-    }
     if (!column->class_names) {
         describe_value(feature, "int64");
         return;
@@ -77,6 +59,47 @@ static void describe_column(fsdp_json_node features, const fsdp_arrow_column *co
     for (size_t i = 0; i < column->n_classes; i++)
         fsdp_json_append_str(names, column->class_names[i]);
     fsdp_json_set_str(feature, "_type", "ClassLabel");
+}
+
+/* Begin to describe a list. Return the feature of its entries. */
+static fsdp_json_node describe_list(fsdp_json_node feature)
+{
+    const fsdp_json_node entries = fsdp_json_set_object(feature, "feature");
+    fsdp_json_set_str(feature, "_type", "Sequence");
+    return entries;
+}
+
+/* Add a column to the features of dataset_info.json. Every version of datasets reads a Sequence;
+ * versions before 4.0 do not know the new name List. */
+static void describe_column(fsdp_json_node features, const fsdp_arrow_column *column)
+{
+    const fsdp_json_node feature = fsdp_json_set_object(features, column->name);
+    switch (column->type) {
+    case FSDP_ARROW_COLUMN_I32_LIST:
+        describe_value(describe_list(feature), "int32");
+        return;
+    case FSDP_ARROW_COLUMN_I8_LIST:
+        describe_value(describe_list(feature), "int8");
+        return;
+    case FSDP_ARROW_COLUMN_I64_LIST:
+        describe_i64(describe_list(feature), column);
+        return;
+    case FSDP_ARROW_COLUMN_F32_LIST:
+        describe_value(describe_list(feature), "float32");
+        return;
+    case FSDP_ARROW_COLUMN_TEXT:
+        describe_value(feature, "string");
+        return;
+    case FSDP_ARROW_COLUMN_F32:
+        describe_value(feature, "float32");
+        return;
+    case FSDP_ARROW_COLUMN_F64:
+        describe_value(feature, "float64");
+        return;
+    case FSDP_ARROW_COLUMN_I64:
+        describe_i64(feature, column);
+        return;
+    }
 }
 
 /* Set *info to the contents of dataset_info.json, and *metadata to the schema's metadata. Features
@@ -101,16 +124,26 @@ static fsdp_status describe_rows(const fsdp_arrow_column *columns, size_t n, fsd
     return status;
 }
 
-static fsdp_arrow_field make_field(const fsdp_arrow_column *c)
+/* Return the field of a column or, if the column is a list, the field of its entries. */
+static fsdp_arrow_field value_field(fsdp_arrow_column_type type)
 {
-    fsdp_arrow_field f = {.type = FSDP_ARROW_LIST, .n_children = 1};
-    if (c->type == FSDP_ARROW_COLUMN_TEXT)
-        f = (fsdp_arrow_field){.type = FSDP_ARROW_STRING};
-    else if (c->type == FSDP_ARROW_COLUMN_I64)
-        f = (fsdp_arrow_field){.type = FSDP_ARROW_INT, .bits = 64, .is_signed = true};
-    else if (c->type == FSDP_ARROW_COLUMN_F64)
-        f = (fsdp_arrow_field){.type = FSDP_ARROW_FLOAT, .bits = 64};
-    return f;
+    switch (type) {
+    case FSDP_ARROW_COLUMN_TEXT:
+        return (fsdp_arrow_field){.type = FSDP_ARROW_STRING};
+    case FSDP_ARROW_COLUMN_F32_LIST:
+    case FSDP_ARROW_COLUMN_F32:
+        return (fsdp_arrow_field){.type = FSDP_ARROW_FLOAT, .bits = 32};
+    case FSDP_ARROW_COLUMN_F64:
+        return (fsdp_arrow_field){.type = FSDP_ARROW_FLOAT, .bits = 64};
+    case FSDP_ARROW_COLUMN_I8_LIST:
+        return (fsdp_arrow_field){.type = FSDP_ARROW_INT, .bits = 8, .is_signed = true};
+    case FSDP_ARROW_COLUMN_I32_LIST:
+        return (fsdp_arrow_field){.type = FSDP_ARROW_INT, .bits = 32, .is_signed = true};
+    case FSDP_ARROW_COLUMN_I64_LIST:
+    case FSDP_ARROW_COLUMN_I64:
+        break;
+    }
+    return (fsdp_arrow_field){.type = FSDP_ARROW_INT, .bits = 64, .is_signed = true};
 }
 
 /* Make the fields of the schema. The names are those of the features in `info`. */
@@ -119,17 +152,16 @@ static void make_fields(fsdp_arrow_writer *w, const fsdp_arrow_column *columns)
     fsdp_json_node feature = fsdp_json_first(fsdp_json_find(fsdp_json_root(w->info), "features"));
     uint32_t n = 0;
     for (size_t i = 0; i < w->n_columns; i++, feature = fsdp_json_next(feature)) {
+        const bool is_list = fsdp_arrow_column_is_list(columns[i].type);
+        if (is_list) {
+            w->fields[n] = (fsdp_arrow_field){
+                .name = feature.key, .type = FSDP_ARROW_LIST, .n_children = 1, .end = n + 2};
+            n++;
+        }
         fsdp_arrow_field *f = &w->fields[n++];
-        *f = make_field(&columns[i]);
-        f->name = feature.key;
-        f->end = n + f->n_children;
-        if (f->n_children)
-            w->fields[n++] =
-                (fsdp_arrow_field){.name = "item",
-                                   .type = FSDP_ARROW_INT,
-                                   .bits = columns[i].type == FSDP_ARROW_COLUMN_I32_LIST ? 32 : 8,
-                                   .is_signed = true,
-                                   .end = f->end};
+        *f = value_field(columns[i].type);
+        f->name = is_list ? "item" : feature.key;
+        f->end = n;
     }
     w->n_fields = n;
 }
@@ -341,6 +373,18 @@ fsdp_status fsdp_arrow_writer_set_mask(fsdp_arrow_writer *w, size_t column, cons
     return set_value(w, column, FSDP_ARROW_COLUMN_I8_LIST, mask, count, sizeof *mask);
 }
 
+fsdp_status fsdp_arrow_writer_set_i64s(fsdp_arrow_writer *w, size_t column, const int64_t *values,
+                                       size_t count)
+{
+    return set_value(w, column, FSDP_ARROW_COLUMN_I64_LIST, values, count, sizeof *values);
+}
+
+fsdp_status fsdp_arrow_writer_set_f32s(fsdp_arrow_writer *w, size_t column, const float *values,
+                                       size_t count)
+{
+    return set_value(w, column, FSDP_ARROW_COLUMN_F32_LIST, values, count, sizeof *values);
+}
+
 fsdp_status fsdp_arrow_writer_set_text(fsdp_arrow_writer *w, size_t column, const char *text,
                                        size_t bytes)
 {
@@ -352,6 +396,11 @@ fsdp_status fsdp_arrow_writer_set_text(fsdp_arrow_writer *w, size_t column, cons
 fsdp_status fsdp_arrow_writer_set_i64(fsdp_arrow_writer *w, size_t column, int64_t value)
 {
     return set_value(w, column, FSDP_ARROW_COLUMN_I64, &value, 1, sizeof value);
+}
+
+fsdp_status fsdp_arrow_writer_set_f32(fsdp_arrow_writer *w, size_t column, float value)
+{
+    return set_value(w, column, FSDP_ARROW_COLUMN_F32, &value, 1, sizeof value);
 }
 
 fsdp_status fsdp_arrow_writer_set_f64(fsdp_arrow_writer *w, size_t column, double value)

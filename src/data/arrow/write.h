@@ -17,8 +17,9 @@
 typedef struct fsdp_arrow_column {
     const char *name;
     fsdp_arrow_column_type type;
-    const char *const *class_names; /* I64: [n_classes] names of the classes, which make the column
-                                       a ClassLabel; NULL: integers */
+    /* I64, I64_LIST: [n_classes] names of the classes, which make the column a ClassLabel, or a
+     * list of ClassLabels; NULL: integers */
+    const char *const *class_names;
     size_t n_classes;
 } fsdp_arrow_column;
 
@@ -49,11 +50,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_ids(fsdp_arrow_writer *writer,
                                                       const int32_t *ids, size_t count);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_mask(fsdp_arrow_writer *writer, size_t column,
                                                        const int8_t *mask, size_t count);
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_i64s(fsdp_arrow_writer *writer, size_t column,
+                                                       const int64_t *values, size_t count);
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_f32s(fsdp_arrow_writer *writer, size_t column,
+                                                       const float *values, size_t count);
 /* Set the value of a text column. `text` [bytes] must be UTF-8. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_text(fsdp_arrow_writer *writer, size_t column,
                                                        const char *text, size_t bytes);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_i64(fsdp_arrow_writer *writer, size_t column,
                                                       int64_t value);
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_f32(fsdp_arrow_writer *writer, size_t column,
+                                                      float value);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_f64(fsdp_arrow_writer *writer, size_t column,
                                                       double value);
 /* End the row. After a failure of this or of a set function, the writer can only be discarded. */

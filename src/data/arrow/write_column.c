@@ -9,10 +9,13 @@ static size_t entry_width(fsdp_arrow_column_type type)
 {
     switch (type) {
     case FSDP_ARROW_COLUMN_I32_LIST:
+    case FSDP_ARROW_COLUMN_F32_LIST:
+    case FSDP_ARROW_COLUMN_F32:
         return 4;
     case FSDP_ARROW_COLUMN_I8_LIST:
     case FSDP_ARROW_COLUMN_TEXT:
         return 1;
+    case FSDP_ARROW_COLUMN_I64_LIST:
     case FSDP_ARROW_COLUMN_I64:
     case FSDP_ARROW_COLUMN_F64:
         break;
@@ -20,14 +23,15 @@ static size_t entry_width(fsdp_arrow_column_type type)
     return 8;
 }
 
-static bool is_list(const fsdp_arrow_pending *c)
+bool fsdp_arrow_column_is_list(fsdp_arrow_column_type type)
 {
-    return c->type == FSDP_ARROW_COLUMN_I32_LIST || c->type == FSDP_ARROW_COLUMN_I8_LIST;
+    return type == FSDP_ARROW_COLUMN_I32_LIST || type == FSDP_ARROW_COLUMN_I8_LIST ||
+           type == FSDP_ARROW_COLUMN_I64_LIST || type == FSDP_ARROW_COLUMN_F32_LIST;
 }
 
 static bool has_offsets(const fsdp_arrow_pending *c)
 {
-    return is_list(c) || c->type == FSDP_ARROW_COLUMN_TEXT;
+    return fsdp_arrow_column_is_list(c->type) || c->type == FSDP_ARROW_COLUMN_TEXT;
 }
 
 void fsdp_arrow_pending_fini(fsdp_arrow_pending *c)
@@ -109,7 +113,7 @@ void fsdp_arrow_pending_layout(const fsdp_arrow_pending *c, fsdp_arrow_node *nod
     if (has_offsets(c))
         buffers[n++] =
             (fsdp_arrow_buffer){(const unsigned char *)c->offsets, (rows + 1) * sizeof *c->offsets};
-    if (is_list(c)) {
+    if (fsdp_arrow_column_is_list(c->type)) {
         nodes[(*n_nodes)++] =
             (fsdp_arrow_node){(int64_t)(c->values_bytes / entry_width(c->type)), 0};
         buffers[n++] = (fsdp_arrow_buffer){0};

@@ -5,10 +5,15 @@
 typedef enum fsdp_arrow_column_type {
     FSDP_ARROW_COLUMN_I32_LIST, /* list<int32>: ids */
     FSDP_ARROW_COLUMN_I8_LIST,  /* list<int8>: masks, as tokenizers of transformers make them */
+    FSDP_ARROW_COLUMN_I64_LIST, /* list<int64>: classes of a row */
+    FSDP_ARROW_COLUMN_F32_LIST, /* list<float>: numbers of a row, such as one for each class */
     FSDP_ARROW_COLUMN_TEXT,     /* string */
     FSDP_ARROW_COLUMN_I64,
+    FSDP_ARROW_COLUMN_F32,
     FSDP_ARROW_COLUMN_F64,
 } fsdp_arrow_column_type;
+
+bool fsdp_arrow_column_is_list(fsdp_arrow_column_type type);
 
 /* The values of a column in the rows that were not written yet. Initialize it with {.type =
  * ...}. */

@@ -38,7 +38,8 @@ typedef struct fsdp_found_labels {
     char **names;    /* [classes], sorted by strcmp() or in the order of the ClassLabel; NULL:
                         labels are numbers */
     fsdp_problem_type problem_type;
-    int64_t rows; /* number of rows */
+    fsdp_label_lists lists; /* MULTI_LABEL: what lists of numbers are; otherwise AUTO */
+    int64_t rows;           /* number of rows */
 } fsdp_found_labels;
 
 /* Read the labels of the rows of `path`, of at most options->max_samples rows. If any label is not

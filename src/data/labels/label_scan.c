@@ -399,7 +399,9 @@ static void take_numbers(const scan *s, fsdp_label_lists lists, fsdp_found_label
     const bool multi = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL;
     const bool indices = multi && lists == FSDP_LABEL_LISTS_INDICES;
     const bool named = multi && !s->all_numbers;
-    *labels = (fsdp_found_labels){.rows = s->rows, .problem_type = problem_of(s)};
+    *labels = (fsdp_found_labels){.rows = s->rows,
+                                  .problem_type = problem_of(s),
+                                  .lists = multi ? lists : FSDP_LABEL_LISTS_AUTO};
     if ((named || indices) && s->class_names) {
         labels->names = s->class_names;
         labels->classes = (int64_t)s->n_class_names;

@@ -1,4 +1,5 @@
-/* Makes the table fsdp_char_classes from the runs of characters in char_class_data.c. */
+/* Makes the table fsdp_char_classes from the runs of characters in char_class_data.c, and looks up
+ * characters in the other runs of that file. */
 #include "src/text/chars/char_class.h"
 
 #include <string.h>
@@ -78,4 +79,18 @@ uint32_t fsdp_char_lower(uint32_t c)
             return ((int32_t)c - run[0]) % run[2] ? c : (uint32_t)((int32_t)c + run[3]);
     }
     return c;
+}
+
+uint8_t fsdp_char_script(uint32_t c)
+{
+    size_t low = 0, high = fsdp_char_script_run_count;
+    /* The run of c is in [low, high): the first run begins at 0. */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (fsdp_char_script_runs[middle][0] <= c)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (uint8_t)fsdp_char_script_runs[low][1];
 }

@@ -23,6 +23,10 @@ enum {
 };
 
 enum {
+    FSDP_SCRIPT_ANY = 0 /* the script of characters that belong to the text around them */
+};
+
+enum {
     FSDP_CHAR_BLOCK = 128,
     FSDP_CHAR_BLOCKS = 0x110000 / FSDP_CHAR_BLOCK
 };
@@ -49,8 +53,16 @@ static inline uint16_t fsdp_char_class(const fsdp_char_classes *classes, uint32_
  * U+0307; for this character, the result is 'i', the first of them. */
 uint32_t fsdp_char_lower(uint32_t c);
 
+/* Return the number of the character's script, as the pre-tokenizer UnicodeScripts sees scripts:
+ * Hiragana and Katakana are the same script as Han. The numbers have no other meaning than that
+ * characters of one script have the same number. Return FSDP_SCRIPT_ANY for the space and for
+ * characters that are not assigned. */
+uint8_t fsdp_char_script(uint32_t c);
+
 /* ---- data, in char_class_data.c ---- */
 extern const uint32_t fsdp_char_class_runs[][2]; /* first character and flags; sorted */
 extern const size_t fsdp_char_class_run_count;
 extern const int32_t fsdp_char_lower_runs[][4]; /* first, last, step, difference; sorted */
 extern const size_t fsdp_char_lower_run_count;
+extern const uint32_t fsdp_char_script_runs[][2]; /* first character and script; sorted */
+extern const size_t fsdp_char_script_run_count;

@@ -95,6 +95,24 @@ static void find_length(finder *f, segment *s)
     s->end = at;
 }
 
+/* Find the next segment of the pre-tokenizer UnicodeScripts. A segment ends before a character
+ * whose script differs from that of the segment's first character. Spaces and characters that are
+ * not assigned have no script, and never end a segment. If a text begins with such characters, they
+ * match, and the step's behavior removes matches, as the tokenizers library does. */
+static void find_script(finder *f, segment *s)
+{
+    size_t at = f->at, length = 0;
+    const char *text = f->view->data;
+    const uint8_t script = fsdp_char_script(fsdp_utf8_decode(text + at, &length));
+    for (at += length; at < f->view->len; at += length) {
+        const uint8_t next = fsdp_char_script(fsdp_utf8_decode(text + at, &length));
+        if (next != FSDP_SCRIPT_ANY && next != script)
+            break;
+    }
+    s->is_match = script == FSDP_SCRIPT_ANY;
+    s->end = at;
+}
+
 static fsdp_status find_match(finder *f)
 {
     if (f->op->by == FSDP_SPLIT_REGEX)
@@ -148,6 +166,9 @@ static fsdp_status next_segment(finder *f, segment *s, bool *found)
         break;
     case FSDP_SPLIT_LENGTH:
         find_length(f, s);
+        break;
+    case FSDP_SPLIT_SCRIPTS:
+        find_script(f, s);
         break;
     case FSDP_SPLIT_WORDS:
         s->is_match = true;

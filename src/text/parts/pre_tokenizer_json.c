@@ -168,6 +168,13 @@ static fsdp_status add_whitespace(fsdp_pre_tokenizer *pre, fsdp_json_node node)
     return add_op(pre, node, FSDP_SPLIT_RUNS, FSDP_SPLIT_REMOVED, &op);
 }
 
+static fsdp_status add_scripts(fsdp_pre_tokenizer *pre, fsdp_json_node node)
+{
+    fsdp_pre_op *op = NULL;
+    FSDP_TRY(fsdp_token_json_fields(node, ""));
+    return add_op(pre, node, FSDP_SPLIT_SCRIPTS, FSDP_SPLIT_REMOVED, &op);
+}
+
 static fsdp_status add_whitespace_split(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
     FSDP_TRY(fsdp_token_json_fields(node, ""));
@@ -208,6 +215,7 @@ static fsdp_status add_part(fsdp_pre_tokenizer *pre, fsdp_json_node node, int de
                  {"Metaspace", add_metaspace},
                  {"Punctuation", add_punctuation},
                  {"Split", add_split},
+                 {"UnicodeScripts", add_scripts},
                  {"Whitespace", add_whitespace},
                  {"WhitespaceSplit", add_whitespace_split}};
     const char *type;
@@ -220,7 +228,7 @@ static fsdp_status add_part(fsdp_pre_tokenizer *pre, fsdp_json_node node, int de
     return fsdp_token_json_unknown(
         node, "pre-tokenizer that is supported",
         "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, "
-        "Punctuation, Sequence, Split, Whitespace, WhitespaceSplit; not UnicodeScripts");
+        "Punctuation, Sequence, Split, UnicodeScripts, Whitespace, WhitespaceSplit");
 }
 
 /* Return true if `op` and `next` are a pair of steps for which fsdp_pre_op.marks_words is true. */

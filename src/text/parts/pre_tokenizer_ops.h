@@ -24,6 +24,9 @@ typedef enum fsdp_split_by {
      * separate segments, but do not match */
     FSDP_SPLIT_RUNS,
     FSDP_SPLIT_LENGTH, /* each `length` consecutive characters */
+    /* the characters before the first one that has a script; after them, each run of characters of
+     * one script is a segment, but does not match */
+    FSDP_SPLIT_SCRIPTS,
 } fsdp_split_by;
 
 typedef enum fsdp_prepend_scheme {

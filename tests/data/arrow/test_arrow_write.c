@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "src/base/io_testing.h"
 #include "src/base/str.h"
 #include "src/data/arrow/file.h"
@@ -26,7 +27,14 @@ static const fsdp_arrow_column columns[] = {
     {.name = "text", .type = FSDP_ARROW_COLUMN_TEXT},
     {.name = "mask", .type = FSDP_ARROW_COLUMN_I8_LIST},
     {.name = "label", .type = FSDP_ARROW_COLUMN_I64, .class_names = classes, .n_classes = 2},
-    {.name = "score", .type = FSDP_ARROW_COLUMN_F64}};
+    {.name = "score", .type = FSDP_ARROW_COLUMN_F64},
+    {.name = "classes", .type = FSDP_ARROW_COLUMN_I64_LIST, .class_names = classes, .n_classes = 2},
+    {.name = "numbers", .type = FSDP_ARROW_COLUMN_F32_LIST},
+    {.name = "number", .type = FSDP_ARROW_COLUMN_F32}};
+
+enum {
+    N_COLUMNS = FSDP_LENGTH(columns)
+};
 
 /* Every fifth value of each column is null, at different rows. */
 static fsdp_status write_row(fsdp_arrow_writer *w, int i)
@@ -50,6 +58,12 @@ static fsdp_status write_row(fsdp_arrow_writer *w, int i)
         FSDP_TRY(fsdp_arrow_writer_set_i64(w, 3, i % 2));
     if (i % 5 != 4)
         FSDP_TRY(fsdp_arrow_writer_set_f64(w, 4, i / 4.0));
+    if (i % 5 != 0)
+        FSDP_TRY(fsdp_arrow_writer_set_i64s(w, 5, (int64_t[]){0, 1}, n % 3));
+    if (i % 5 != 1)
+        FSDP_TRY(fsdp_arrow_writer_set_f32s(w, 6, (float[]){0.5f, -1, 3e9f}, n % 4));
+    if (i % 5 != 2)
+        FSDP_TRY(fsdp_arrow_writer_set_f32(w, 7, (float)-i));
     return fsdp_arrow_writer_end_row(w);
 }
 
@@ -77,14 +91,22 @@ static void print_row(int i, char *text, size_t size)
     else
         fsdp_text_printf(&at, "%d", i % 2);
     if (i % 5 == 4)
-        fsdp_text_printf(&at, ",\"score\":null}");
+        fsdp_text_printf(&at, ",\"score\":null");
     else
-        fsdp_text_printf(&at, ",\"score\":%.*f}", i % 4 == 0 ? 1 : i % 2 ? 2 : 1, i / 4.0);
+        fsdp_text_printf(&at, ",\"score\":%.*f", i % 4 == 0 ? 1 : i % 2 ? 2 : 1, i / 4.0);
+    static const char *const lists[] = {"[]", "[0]", "[0,1]"};
+    static const char *const reals[] = {"[]", "[0.5]", "[0.5,-1.0]", "[0.5,-1.0,3000000000.0]"};
+    fsdp_text_printf(&at, ",\"classes\":%s", i % 5 != 0 ? lists[n % 3] : "null");
+    fsdp_text_printf(&at, ",\"numbers\":%s", i % 5 != 1 ? reals[n % 4] : "null");
+    if (i % 5 == 2)
+        fsdp_text_printf(&at, ",\"number\":null}");
+    else
+        fsdp_text_printf(&at, ",\"number\":%d.0}", -i);
 }
 
 static fsdp_status write_rows(fsdp_arrow_writer *w, const char *split, int rows)
 {
-    FSDP_TRY(fsdp_arrow_writer_begin_split(w, split, columns, 5));
+    FSDP_TRY(fsdp_arrow_writer_begin_split(w, split, columns, N_COLUMNS));
     for (int i = 0; i < rows; i++)
         FSDP_TRY(write_row(w, i));
     return FSDP_OK;
@@ -97,7 +119,7 @@ static void check_rows(fsdp_test *t, const char *path, fsdp_arrow_split split, i
     ASSERT_INT(fsdp_arrow_table_len(table), rows);
     for (int i = 0; i < rows; i++) {
         fsdp_json *doc;
-        char expected[400], *found;
+        char expected[600], *found;
         print_row(i, expected, sizeof expected);
         ASSERT_OK(fsdp_arrow_table_row(table, i, &doc));
         ASSERT_OK(fsdp_json_print(doc, FSDP_JSON_COMPACT, &found, NULL));
@@ -107,6 +129,7 @@ static void check_rows(fsdp_test *t, const char *path, fsdp_arrow_split split, i
     }
     const fsdp_json_node names = fsdp_arrow_table_class_names(table, "label");
     ASSERT_INT(fsdp_json_len(names), 2);
+    ASSERT_INT(fsdp_json_len(fsdp_arrow_table_class_names(table, "classes")), 2);
     ASSERT_INT(fsdp_json_len(fsdp_arrow_table_class_names(table, "text")), 0);
     fsdp_arrow_table_close(table);
 }
@@ -170,8 +193,8 @@ TEST(a_dict_has_a_folder_for_each_split)
     ASSERT_OK(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, NULL, &writer));
     ASSERT_OK(write_rows(writer, "train", 12));
     ASSERT_OK(write_rows(writer, "validation", 3));
-    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "train", columns, 5), FSDP_ERR_INVALID,
-                 "two splits are named 'train'");
+    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "train", columns, N_COLUMNS),
+                 FSDP_ERR_INVALID, "two splits are named 'train'");
     fsdp_arrow_writer_discard(writer);
     ASSERT(!fsdp_path_exists(path));
     ASSERT_OK(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, NULL, &writer));
@@ -221,16 +244,16 @@ TEST(wrong_use_of_the_writer_is_an_error)
                  "two columns are named 'a'");
     ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, NULL, twins, 0), FSDP_ERR_INVALID,
                  "without columns");
-    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "../up", columns, 5), FSDP_ERR_INVALID,
-                 "cannot be the name of a split");
-    ASSERT_OK(fsdp_arrow_writer_begin_split(writer, NULL, columns, 5));
-    ASSERT_ERROR(fsdp_arrow_writer_set_ids(writer, 5, ids, 2), FSDP_ERR_INVALID, "column 5 of 5");
+    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "../up", columns, N_COLUMNS),
+                 FSDP_ERR_INVALID, "cannot be the name of a split");
+    ASSERT_OK(fsdp_arrow_writer_begin_split(writer, NULL, columns, N_COLUMNS));
+    ASSERT_ERROR(fsdp_arrow_writer_set_ids(writer, 8, ids, 2), FSDP_ERR_INVALID, "column 8 of 8");
     ASSERT_ERROR(fsdp_arrow_writer_set_ids(writer, 1, ids, 2), FSDP_ERR_INVALID,
                  "column 1: a value of another type");
     ASSERT_ERROR(fsdp_arrow_writer_set_text(writer, 1, "\xff", 1), FSDP_ERR_INVALID, "not UTF-8");
     ASSERT_OK(fsdp_arrow_writer_set_ids(writer, 0, ids, 2));
     ASSERT_ERROR(fsdp_arrow_writer_set_ids(writer, 0, ids, 2), FSDP_ERR_INVALID, "a second value");
-    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "b", columns, 5), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_arrow_writer_begin_split(writer, "b", columns, N_COLUMNS), FSDP_ERR_INVALID,
                  "a second split without a name");
     fsdp_arrow_writer_discard(writer);
     ASSERT_OK(fsdp_arrow_writer_begin(in_dir(t, "out"), FSDP_EXISTING_REFUSE, NULL, &writer));
