@@ -408,6 +408,16 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
     return FSDP_OK;
 }
 
+/* Put what steps have changed in the options of the parameter's group into run->state. */
+static fsdp_status put_changing_options(fsdp_foreign_run *run, const fsdp_foreign_parameter *p)
+{
+    fsdp_state_key key = {0};
+    const char *prefix = fsdp_foreign_text(run, "%s%s.", GROUPS, p->name);
+    return prefix ? fsdp_state_put_changing_options(run->state, fsdp_optimizer_name(run->optimizer),
+                                                    &p->theirs, &key, 1, prefix)
+                  : FSDP_ERR_NOMEM;
+}
+
 static fsdp_status report_slot(fsdp_foreign_run *run, const fsdp_state_dict *groups,
                                const fsdp_foreign_slot *slot, const char **lacks)
 {
@@ -426,7 +436,7 @@ static fsdp_status report_slot(fsdp_foreign_run *run, const fsdp_state_dict *gro
         *lacks = fsdp_state_group_lacks(groups, fqn, name);
     fsdp_status status = fsdp_state_take_group(groups, fqn, name, &to->theirs);
     fsdp_error_context(status, "%s", fsdp_source_path(run->optim->source));
-    return status;
+    return status == FSDP_OK ? put_changing_options(run, to) : status;
 }
 
 static fsdp_status report_slots(fsdp_foreign_run *run, const fsdp_state_dict *groups)
