@@ -784,8 +784,7 @@ static fsdp_status update_without_step(fsdp_optimizer *o)
 
 static fsdp_status switch_mode(fsdp_optimizer *o, bool to_train)
 {
-    if (!o->class->train_mode || !o->n_groups ||
-        *o->class->train_mode(&o->groups[0]) == to_train)
+    if (!o->class->train_mode || !o->n_groups || *o->class->train_mode(&o->groups[0]) == to_train)
         return FSDP_OK;
     FSDP_TRY(prepare_switch(o, to_train));
     FSDP_TRY(update_without_step(o));

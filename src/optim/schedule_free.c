@@ -49,8 +49,9 @@ static fsdp_status check_options(const fsdp_optimizer_options *options)
                           "%s: r is %g, weight_lr_power is %g and lr_max is %g: all must be finite",
                           self, o->r, o->weight_lr_power, o->lr_max);
     if (o->warmup_steps < 0 || o->k < 0)
-        return fsdp_error(FSDP_ERR_INVALID, "%s: warmup_steps is %lld and k is %lld, not at least 0",
-                          self, (long long)o->warmup_steps, (long long)o->k);
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: warmup_steps is %lld and k is %lld, not at least 0", self,
+                          (long long)o->warmup_steps, (long long)o->k);
     return FSDP_OK;
 }
 
@@ -153,8 +154,8 @@ static const fsdp_optimizer_class schedule_free = {.state_names = state_names,
 
 static fsdp_optimizer_options options_of(const fsdp_schedule_free_options *options)
 {
-    return (fsdp_optimizer_options){
-        .schedule_free = options ? *options : fsdp_schedule_free_adamw_defaults()};
+    return (fsdp_optimizer_options){.schedule_free =
+                                        options ? *options : fsdp_schedule_free_adamw_defaults()};
 }
 
 fsdp_status fsdp_schedule_free_adamw_create(fsdp_module *module,

@@ -14,10 +14,10 @@ typedef enum field_kind {
     PAIR,         /* two numbers, adjacent in the options struct; in the file, they are a tuple */
     TRIPLE,       /* three numbers, as in PAIR */
     MAYBE_NUMBER, /* a number; if the number is negative, the file has None instead */
-    RATE, /* the learning rate; if the option relative_step is set, the file has None instead */
-    COUNT,        /* int64_t, at least 0 */
+    RATE,  /* the learning rate; if the option relative_step is set, the file has None instead */
+    COUNT, /* int64_t, at least 0 */
     INT_COUNT,    /* int, at least 0 */
-    FLAG, /* bool */
+    FLAG,         /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
     ALWAYS_FALSE, /* written as False; ignored when it is read */
     NEVER_TRUE,   /* written as False; an error if it is True when it is read */
@@ -76,8 +76,8 @@ _Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(SCHEDULE_FREE(beta2) == SCHEDULE_FREE(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
 
-/* torch.optim.Muon also has adjust_lr_fn, which the flags of a run set again. use_adamw is no option
- * of torch's, where AdamW is another optimizer. */
+/* torch.optim.Muon also has adjust_lr_fn, which the flags of a run set again. use_adamw is no
+ * option of torch's, where AdamW is another optimizer. */
 static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"weight_decay", NUMBER, MUON(weight_decay)},
                              {"momentum", NUMBER, MUON(momentum)},
@@ -88,20 +88,19 @@ static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"betas", PAIR, MUON(beta1)},
                              {"use_adamw", FLAG, MUON(use_adamw)}};
 
-static const field schedule_free[] = {
-    {"lr", NUMBER, SCHEDULE_FREE(lr)},
-    {"betas", PAIR, SCHEDULE_FREE(beta1)},
-    {"eps", NUMBER, SCHEDULE_FREE(eps)},
-    {"r", NUMBER, SCHEDULE_FREE(r)},
-    {"k", COUNT, SCHEDULE_FREE(k)},
-    {"warmup_steps", COUNT, SCHEDULE_FREE(warmup_steps)},
-    {"train_mode", FLAG, SCHEDULE_FREE(train_mode)},
-    {"weight_sum", NUMBER, SCHEDULE_FREE(weight_sum)},
-    {"lr_max", NUMBER, SCHEDULE_FREE(lr_max)},
-    {"scheduled_lr", NUMBER, SCHEDULE_FREE(scheduled_lr)},
-    {"weight_lr_power", NUMBER, SCHEDULE_FREE(weight_lr_power)},
-    {"weight_decay", NUMBER, SCHEDULE_FREE(weight_decay)},
-    {"foreach", ALWAYS_NONE, 0}};
+static const field schedule_free[] = {{"lr", NUMBER, SCHEDULE_FREE(lr)},
+                                      {"betas", PAIR, SCHEDULE_FREE(beta1)},
+                                      {"eps", NUMBER, SCHEDULE_FREE(eps)},
+                                      {"r", NUMBER, SCHEDULE_FREE(r)},
+                                      {"k", COUNT, SCHEDULE_FREE(k)},
+                                      {"warmup_steps", COUNT, SCHEDULE_FREE(warmup_steps)},
+                                      {"train_mode", FLAG, SCHEDULE_FREE(train_mode)},
+                                      {"weight_sum", NUMBER, SCHEDULE_FREE(weight_sum)},
+                                      {"lr_max", NUMBER, SCHEDULE_FREE(lr_max)},
+                                      {"scheduled_lr", NUMBER, SCHEDULE_FREE(scheduled_lr)},
+                                      {"weight_lr_power", NUMBER, SCHEDULE_FREE(weight_lr_power)},
+                                      {"weight_decay", NUMBER, SCHEDULE_FREE(weight_decay)},
+                                      {"foreach", ALWAYS_NONE, 0}};
 
 typedef struct field_table {
     const char *optimizer;
@@ -126,8 +125,8 @@ static const field_table *table_of(const char *optimizer)
     return NULL;
 }
 
-/* Return true if the steps of the optimizer change the option `key`, so that a resumed run needs the
- * saved value. NULL: return true if they change any option. */
+/* Return true if the steps of the optimizer change the option `key`, so that a resumed run needs
+ * the saved value. NULL: return true if they change any option. */
 static bool steps_change(const char *optimizer, const char *key)
 {
     static const char *const changing[] = {"k", "train_mode", "weight_sum", "lr_max"};
@@ -157,7 +156,8 @@ static fsdp_plain count_of(const char *at, field_kind kind)
 {
     int64_t wide = 0;
     int narrow = 0;
-    memcpy(kind == COUNT ? (void *)&wide : &narrow, at, kind == COUNT ? sizeof wide : sizeof narrow);
+    memcpy(kind == COUNT ? (void *)&wide : &narrow, at,
+           kind == COUNT ? sizeof wide : sizeof narrow);
     return (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = kind == COUNT ? wide : narrow};
 }
 

@@ -427,9 +427,8 @@ static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
         FSDP_TRY(read_group(run, (int)g));
     for (size_t i = 0; has_values && counts_in_group(o) && i < run->names.n; i++)
         if (run->steps[i] > 0)
-            run->steps[i] =
-                run->groups[fsdp_optimizer_group_of(o, run->names.items[i].parameter)]
-                    .schedule_free.k;
+            run->steps[i] = run->groups[fsdp_optimizer_group_of(o, run->names.items[i].parameter)]
+                                .schedule_free.k;
     return has_values ? check_strict(run) : FSDP_OK;
 }
 

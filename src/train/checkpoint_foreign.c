@@ -156,12 +156,11 @@ static const flag_field schedule_free[] = {
 
 static const flag_field *fields_of(const fsdp_train_config *c)
 {
-    return c->optimizer == FSDP_OPTIMIZER_SGD         ? sgd
-           : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR ? adafactor
-           : c->optimizer == FSDP_OPTIMIZER_MUON      ? muon
-           : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
-               ? schedule_free
-               : adamw;
+    return c->optimizer == FSDP_OPTIMIZER_SGD                   ? sgd
+           : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR           ? adafactor
+           : c->optimizer == FSDP_OPTIMIZER_MUON                ? muon
+           : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW ? schedule_free
+                                                                : adamw;
 }
 
 static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,

@@ -515,11 +515,14 @@ static fsdp_status check_model(const fsdp_train_config *c)
 
 static const char *optimizer_name(int optimizer)
 {
-    static const char *const names[] = {
-        [FSDP_OPTIMIZER_ADAMW] = "adamw",           [FSDP_OPTIMIZER_SGD] = "sgd",
-        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",   [FSDP_OPTIMIZER_ADAM] = "adam",
-        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit", [FSDP_OPTIMIZER_MUON] = "muon",
-        [FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW] = "schedule_free_adamw"};
+    static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
+                                        [FSDP_OPTIMIZER_SGD] = "sgd",
+                                        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
+                                        [FSDP_OPTIMIZER_ADAM] = "adam",
+                                        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit",
+                                        [FSDP_OPTIMIZER_MUON] = "muon",
+                                        [FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW] =
+                                            "schedule_free_adamw"};
     return names[optimizer];
 }
 

@@ -198,12 +198,12 @@ typedef struct fsdp_train_config {
     /* Adafactor; NAN: no first moment */
     double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
-    int adjust_lr_fn;        /* fsdp_muon_adjust_lr */
-    int ns_steps;            /* fsdp_muon_options.ns_steps */
-    fsdp_option_list ns_coefficients; /* three numbers: fsdp_train_ns_coefficients() */
+    int adjust_lr_fn;                        /* fsdp_muon_adjust_lr */
+    int ns_steps;                            /* fsdp_muon_options.ns_steps */
+    fsdp_option_list ns_coefficients;        /* three numbers: fsdp_train_ns_coefficients() */
     double schedule_free_r, weight_lr_power; /* fsdp_schedule_free_options */
-    double max_grad_norm;    /* 0: no clipping */
-    bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
+    double max_grad_norm;                    /* 0: no clipping */
+    bool error_if_nonfinite;                 /* end the run if the gradient norm is not finite */
     /* p of the p-norm of the gradients, which is printed and used for clipping; may be INFINITY */
     double grad_norm_type;
     double clip_value; /* 0: no clipping */

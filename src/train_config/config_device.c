@@ -42,7 +42,7 @@ static fsdp_status check_kernels_of_cards(const fsdp_train_config *c)
                        : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
                            ? "--optimizer schedule_free_adamw"
                        : c->bf16_stochastic_round ? "--bf16-stochastic-round"
-                                                                   : NULL;
+                                                  : NULL;
     if (!flag || !fsdp_train_uses_cards(c))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,

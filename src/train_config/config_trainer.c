@@ -166,7 +166,8 @@ bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *
 bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "lr-schedule");
-    return text && c->optimizer != FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW && strcasecmp(text, "constant") == 0 &&
+    return text && c->optimizer != FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW &&
+           strcasecmp(text, "constant") == 0 &&
            fsdp_train_is_spelled(options, "lr-schedule", "lr-scheduler-type");
 }
 

@@ -90,8 +90,7 @@ static void check_case(fsdp_test *t, const char *name, const char *grads, int st
     ASSERT_OK(fsdp_optimizer_eval(o));
     for (int i = 0; i < 2; i++) {
         static const char *const parts[] = {"averaged", "state.z", "state.exp_avg_sq"};
-        fsdp_tensor *const have[] = {fsdp_parameter_local(p[i]),
-                                     fsdp_optimizer_state(o, p[i], "z"),
+        fsdp_tensor *const have[] = {fsdp_parameter_local(p[i]), fsdp_optimizer_state(o, p[i], "z"),
                                      fsdp_optimizer_state(o, p[i], "exp_avg_sq")};
         snprintf(key, sizeof key, "%s.%s", name, names[i]);
         for (int k = 0; k < 3; k++) {
@@ -302,8 +301,7 @@ TEST_RANKS(schedule_free_adamw_steps_only_in_training, 2)
                  "call fsdp_optimizer_train() before a step");
     ASSERT_OK(fsdp_optimizer_train(s.o));
     ASSERT_OK(fsdp_optimizer_step(s.o, 1.0f));
-    const fsdp_schedule_free_options *now =
-        &fsdp_optimizer_group_options(s.o, 0)->schedule_free;
+    const fsdp_schedule_free_options *now = &fsdp_optimizer_group_options(s.o, 0)->schedule_free;
     ASSERT_INT(now->k, 1);
     ASSERT(now->scheduled_lr == 0.0025 / 4 && now->lr_max == 0.0025 / 4);
     ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025 / 4);
