@@ -153,10 +153,15 @@ static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
         const fsdp_source_item *item;
         FSDP_TRY(fsdp_foreign_names_find(run->optim, &item, "%sstate.%lld.%s", run->at.base,
                                          (long long)number->number, name));
+        if (!item)
+            FSDP_TRY(fsdp_foreign_names_find(run->optim, &item,
+                                             "%sstate.%lld." FSDP_FOREIGN_BNB_STATE ".%s",
+                                             run->at.base, (long long)number->number, name));
         if (state && item && item->dtype_name)
-            *yes =
-                state->ndim == item->ndim && memcmp(fsdp_dtensor_shape(state), item->shape,
-                                                    (size_t)item->ndim * sizeof *item->shape) == 0;
+            *yes = fsdp_foreign_is_flat(parameter, state, item) ||
+                   (state->ndim == item->ndim &&
+                    memcmp(fsdp_dtensor_shape(state), item->shape,
+                           (size_t)item->ndim * sizeof *item->shape) == 0);
     }
     return FSDP_OK;
 }

@@ -256,8 +256,8 @@ typedef struct fsdp_adamw_args {
 
 /* The arguments of a step of Schedule-Free AdamW for one rank's shard of one tensor (Defazio et al.
  * 2024, schedulefree.AdamWScheduleFree): g = grad * grad_scale; v = b2 v + (1-b2) g^2; u = g /
- * (sqrt(v / (1-b2^t)) + eps) + wd y; y = y + average (z - y); y += lr (b1 (1 - average) - 1) u; z -=
- * lr u. The parameter is y. If `first` is true, z is set to y before all this.
+ * (sqrt(v / (1-b2^t)) + eps) + wd y; y = y + average (z - y); y += lr (b1 (1 - average) - 1) u; z
+ * -= lr u. The parameter is y. If `first` is true, z is set to y before all this.
  *
  * If `grad` is NULL, no step is taken, and only the parameter changes: y = y + average (z - y). The
  * old y is first stored in `kept`, unless that is NULL. If `restores` is true, the parameter is set

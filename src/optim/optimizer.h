@@ -32,7 +32,8 @@ typedef struct fsdp_update {
     fsdp_halves halves;
     void *state[FSDP_MAX_OPTIMIZER_STATE];
     fsdp_dtype state_dtype;
-    /* NULL: the step only switches between training and evaluation (fsdp_optimizer_class.train_mode)
+    /* NULL: the step only switches between training and evaluation
+     * (fsdp_optimizer_class.train_mode)
      */
     const float *grad;
     float *kept; /* [n] values of training during evaluation; NULL: they are not kept */
@@ -61,8 +62,8 @@ typedef struct fsdp_step_item {
     fsdp_parameter *parameter;
     const fsdp_optimizer_options *options; /* options of its group */
     fsdp_tensor *local;
-    fsdp_tensor *grad; /* NULL: the step only switches between training and evaluation */
-    fsdp_tensor *kept; /* see fsdp_update; NULL: none */
+    fsdp_tensor *grad;         /* NULL: the step only switches between training and evaluation */
+    fsdp_tensor *kept;         /* see fsdp_update; NULL: none */
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
     unsigned constants;        /* mask of the states that are constants, which no step writes */
     int64_t step;              /* steps that the parameter has taken, including this one */

@@ -16,8 +16,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const ch
 FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                                   const char *optimizer,
                                                   fsdp_optimizer_options *options);
-/* Like fsdp_state_put_group(), but put only the options that the steps of the optimizer change, such
- * as Schedule-Free's sum of weights. */
+/* Like fsdp_state_put_group(), but put only the options that the steps of the optimizer change,
+ * such as Schedule-Free's sum of weights. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_changing_options(fsdp_state_dict *dict,
                                                             const char *optimizer,
                                                             const fsdp_optimizer_options *options,
