@@ -27,6 +27,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 dir=$(mktemp -d) || exit 1
 trap '"$hosts" down; rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
 cd "$dir" || exit 1
 
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p"; }

@@ -35,6 +35,7 @@ for program in ip tc nsenter unshare mpirun.openmpi "$fsdp"; do
 done
 dir=$(mktemp -d)
 trap '"$hosts" down; rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
 cd "$dir"
 mkdir llama t5
 cat >llama/config.json <<'END'

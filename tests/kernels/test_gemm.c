@@ -1,6 +1,8 @@
 /* GEMM against a double loop in float64: all layouts, dtypes and ISAs, odd sizes, leading
  * dimensions, poisoned memory around the operands, numbers of threads. */
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "src/base/alloc_testing.h"
 #include "src/kernels/cpu/product_testing.h"
@@ -483,6 +485,52 @@ TEST(the_primitive_cache_is_bounded)
     problem first = {.m = 16, .n = 1, .k = 8, .trans_b = true, .dtype = FSDP_DTYPE_F32};
     check_problem(t, context, kernels, &first, 1);
     fsdp_kernels_cpu_close(context);
+}
+
+/* Multiply in a child process, with one operand that is an element too short, and return its exit
+ * status: 0 if nothing was noticed. */
+static int multiply_short(const char *isa, const problem *p, int operand)
+{
+    const pid_t child = fork();
+    if (child != 0) {
+        int status = -1;
+        waitpid(child, &status, 0);
+        return status;
+    }
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    (void)!freopen("/dev/null", "w", stderr);
+    if (fsdp_kernels_cpu_open(isa, 1, &context, &kernels) != FSDP_OK)
+        _exit(1);
+    operands o = make_operands(p);
+    fsdp_gemm_args args = make_args(p, &o);
+    const size_t sizes[] = {(size_t)(p->m * p->k), (size_t)(p->k * p->n), (size_t)(p->m * p->n)};
+    float *less = calloc(sizes[operand] - 1, sizeof *less);
+    if (operand == 0)
+        args.a = less;
+    else if (operand == 1)
+        args.b = less;
+    else
+        args.c = less;
+    _exit(kernels->gemm(context, &args) == FSDP_OK ? 0 : 1);
+}
+
+/* Tiles are not instrumented, but what they access is checked: see
+ * Note [Inner loops under sanitizers] in src/kernels/cpu/isa/inner_loop.h. */
+TEST(asan_finds_products_beyond_the_end_of_an_operand)
+{
+#if !defined(__SANITIZE_ADDRESS__)
+    if (true)
+        SKIP("not built with AddressSanitizer");
+#endif
+    const problem p = {
+        .m = 48, .n = 48, .k = 40, .dtype = FSDP_DTYPE_F32, .c_dtype = FSDP_DTYPE_F32};
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        /* Without AVX2 there are no tiles: oneDNN multiplies, which is not instrumented. */
+        for (int operand = 0; operand < 3 && strcmp(*isa, "x86-64") != 0; operand++)
+            if (multiply_short(*isa, &p, operand) == 0)
+                fsdp_test_fail(t, __FILE__, __LINE__, "%s: operand %d", *isa, operand);
+    }
 }
 
 /* Token counts share primitives if they round up to the same multiple of 16. */

@@ -4,6 +4,7 @@
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
+#include "src/kernels/cpu/isa/inner_loop.h"
 #include "src/kernels/cpu/isa/tile_block.h"
 #include "src/kernels/cpu/isa/tile_pack.h"
 
@@ -78,13 +79,14 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* In f32, each 4-byte lane of a and b has one element: returns acc + a * b. In bf16, each lane of a
  * and b has two elements: returns acc plus the sum of the two products. */
-FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
+FSDP_INNER_LOOP FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b,
+                                                            __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
                 : _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), acc);
 }
 
-FSDP_INLINE __m512i broadcast(const char *a)
+FSDP_INNER_LOOP FSDP_INLINE __m512i broadcast(const char *a)
 {
     int lane;
     memcpy(&lane, a, sizeof lane);
@@ -119,7 +121,7 @@ FSDP_INLINE bool has_pairs(tile_kind kind)
     return kind == BF16 || kind == BF16_TO_BF16;
 }
 
-FSDP_INLINE void store_f32(const output *out, int i, int j, bool last, __m512 x)
+FSDP_INNER_LOOP FSDP_INLINE void store_f32(const output *out, int i, int j, bool last, __m512 x)
 {
     float *to = (float *)out->c + i * out->ldc + 16 * j;
     if (!last || out->last_lanes == 0xffffu) {
@@ -134,7 +136,8 @@ FSDP_INLINE void store_f32(const output *out, int i, int j, bool last, __m512 x)
     }
 }
 
-FSDP_INLINE BF16_TARGET void store_bf16(const output *out, int i, int j, bool last, __m256i x)
+FSDP_INNER_LOOP FSDP_INLINE BF16_TARGET void store_bf16(const output *out, int i, int j, bool last,
+                                                        __m256i x)
 {
     uint16_t *to = (uint16_t *)out->c + i * out->ldc + 16 * j;
     if (!last || out->last_lanes == 0xffffu) /* masked stores of 2-byte elements are slow */
@@ -143,9 +146,10 @@ FSDP_INLINE BF16_TARGET void store_bf16(const output *out, int i, int j, bool la
         _mm256_mask_storeu_epi16(to, (__mmask16)out->last_lanes, x);
 }
 
-FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vectors, int64_t depth,
-                                  const char *a, int64_t a_stride, const char *b, int64_t b_stride,
-                                  const output *out)
+FSDP_INNER_LOOP FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows,
+                                                  int vectors, int64_t depth, const char *a,
+                                                  int64_t a_stride, const char *b, int64_t b_stride,
+                                                  const output *out)
 {
     __m512 acc[ROWS][VECTORS];
     UNROLL
@@ -183,7 +187,7 @@ FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vec
 }
 
 #define TILE(kind, packed, rows, vectors)                                                          \
-    BF16_TARGET static void tile_##kind##_##packed##rows##vectors(                                 \
+    BF16_TARGET FSDP_INNER_LOOP static void tile_##kind##_##packed##rows##vectors(                 \
         int64_t depth, const char *a, int64_t a_stride, const char *b, int64_t b_stride,           \
         const output *out)                                                                         \
     {                                                                                              \
@@ -225,12 +229,30 @@ static tile_fn *const tiles[KINDS][2][ROWS][VECTORS] = {
     {NAMES(BF16, 0), NAMES(BF16, 1)},
     {NAMES(BF16_TO_BF16, 0), NAMES(BF16_TO_BF16, 1)}};
 
-/* --- blocks --- */
-
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
 }
+
+/* Compute a tile of C with `rows` rows and `vectors` vectors of columns by its tile_fn. A row of C
+ * has c_bytes bytes. */
+FSDP_INLINE void run_tile(tile_kind kind, bool packed, int rows, int vectors, int64_t depth,
+                          const char *a, int64_t a_stride, const char *b, int64_t b_stride,
+                          const output *out, int64_t c_bytes)
+{
+    if (packed && depth > 0)
+        fsdp_check_read(a, ((depth - 1) * ROWS + rows) * LANE);
+    for (int i = 0; i < rows && !packed; i++)
+        fsdp_check_read(a + i * a_stride, depth * LANE);
+    if (depth > 0)
+        fsdp_check_read(b, (depth - 1) * b_stride + (int64_t)vectors * 64);
+    int64_t size = kind == F32_TO_BF16 || kind == BF16_TO_BF16 ? 2 : 4;
+    for (int i = 0; i < rows; i++)
+        fsdp_check_write((char *)out->c + i * out->ldc * size, c_bytes);
+    tiles[kind][packed][rows - 1][vectors - 1](depth, a, a_stride, b, b_stride, out);
+}
+
+/* --- blocks --- */
 
 BF16_TARGET static void finish_tile(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
                                     int64_t i0, int rows, int64_t j0, int columns)
@@ -258,16 +280,16 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tile_kind kind = widened || b->dtype == FSDP_DTYPE_F32 ? F32 : BF16;
     if (b->sum || b->bias || (b->add && bf16_c)) {
         float buffer[ROWS][FSDP_TILE_COLUMNS] __attribute__((aligned(64)));
-        tiles[kind][packed][rows - 1][vectors - 1](
-            b->depth, a, b->a_stride, panel, width * LANE,
-            &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu});
+        run_tile(kind, packed, rows, vectors, b->depth, a, b->a_stride, panel, width * LANE,
+                 &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu}, vectors * 64);
         (widened ? finish_widened_tile : finish_tile)(b, buffer, i, rows, j, columns);
         return;
     }
     output out = {(char *)b->c + (i * b->ldc + j) * size_of(b->c_dtype), b->ldc, b->add,
                   first_bits(columns - 16 * (vectors - 1))};
     kind = !bf16_c ? kind : widened ? F32_TO_BF16 : BF16_TO_BF16;
-    tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
+    run_tile(kind, packed, rows, vectors, b->depth, a, b->a_stride, panel, width * LANE, &out,
+             columns * size_of(b->c_dtype));
 }
 
 /* Note [Ahead of the tile]. The hardware prefetcher does not predict accesses to short pieces of

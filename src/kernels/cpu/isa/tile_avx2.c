@@ -17,6 +17,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
 #include "src/kernels/cpu/isa/avx2.h"
+#include "src/kernels/cpu/isa/inner_loop.h"
 
 enum {
     ROWS = 4,
@@ -209,8 +210,9 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
-FSDP_INLINE void tile(bool packed, int rows, int vectors, int64_t depth, const float *a,
-                      int64_t a_ld, const float *b, float *c, int64_t ldc, bool add)
+FSDP_INNER_LOOP FSDP_INLINE void tile(bool packed, int rows, int vectors, int64_t depth,
+                                      const float *a, int64_t a_ld, const float *b, float *c,
+                                      int64_t ldc, bool add)
 {
     __m256 acc[ROWS][VECTORS];
     UNROLL
@@ -245,8 +247,9 @@ FSDP_INLINE void tile(bool packed, int rows, int vectors, int64_t depth, const f
 }
 
 #define TILE(rows, vectors)                                                                        \
-    static void tile_##rows##vectors(int64_t depth, const float *a, int64_t a_ld, const float *b,  \
-                                     float *c, int64_t ldc, bool add)                              \
+    FSDP_INNER_LOOP static void tile_##rows##vectors(int64_t depth, const float *a, int64_t a_ld,  \
+                                                     const float *b, float *c, int64_t ldc,        \
+                                                     bool add)                                     \
     {                                                                                              \
         if (a_ld == 0)                                                                             \
             tile(true, rows, vectors, depth, a, 0, b, c, ldc, add);                                \
@@ -263,6 +266,21 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
                                               {tile_21, tile_22, tile_23},
                                               {tile_31, tile_32, tile_33},
                                               {tile_41, tile_42, tile_43}};
+
+/* Compute a tile of C with `rows` rows and `columns` columns, a multiple of 8, by its tile_fn. */
+static void run_tile(int64_t rows, int64_t columns, int64_t depth, const float *a, int64_t a_ld,
+                     const float *b, float *c, int64_t ldc, bool add)
+{
+    const int64_t size = sizeof(float);
+    if (a_ld == 0 && depth > 0)
+        fsdp_check_read(a, ((depth - 1) * FSDP_TILE_ROWS + rows) * size);
+    for (int64_t i = 0; i < rows && a_ld != 0; i++)
+        fsdp_check_read(a + i * a_ld, depth * size);
+    fsdp_check_read(b, depth * columns * size);
+    for (int64_t i = 0; i < rows; i++)
+        fsdp_check_write(c + i * ldc, columns * size);
+    tiles[rows - 1][columns / 8 - 1](depth, a, a_ld, b, c, ldc, add);
+}
 
 /* --- blocks --- */
 
@@ -313,7 +331,6 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
             b_depth = b->b_depth ? b->b_depth : b->depth;
     const float *a = a_at(b, i);
     const float *panel_of_b = (const float *)b->b + p.first * b_depth + b->b_lane * p.width;
-    tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
         /* Prefetch the tile's part of C, which then arrives while the sums are computed. */
@@ -321,11 +338,11 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);
         }
-        run(b->depth, a, a_ld, panel_of_b, c, b->ldc, b->add);
+        run_tile(rows, columns, b->depth, a, a_ld, panel_of_b, c, b->ldc, b->add);
         return;
     }
     float buffer[ROWS][WIDTH];
-    run(b->depth, a, a_ld, panel_of_b, buffer[0], WIDTH, false);
+    run_tile(rows, p.width, b->depth, a, a_ld, panel_of_b, buffer[0], WIDTH, false);
     finish_tile(b, buffer, i, rows, j, columns);
 }
 
