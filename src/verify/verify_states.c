@@ -197,8 +197,8 @@ static fsdp_status run_steps(const states_case *s)
 
 /* --- states --- */
 
-/* Compare the codes of a state in 8 bits. Moments that lie between two codes may get either one,
- * so that the largest share of codes that may differ by one is 1/200. */
+/* Compare the codes of a state in 8 bits. A moment halfway between two codes may get either one, so
+ * at most 1/200 of the codes may differ, by one. */
 static fsdp_status compare_codes(const states_case *s, const char *name, fsdp_tensor *state,
                                  const fsdp_checkpoint_entry *want)
 {
