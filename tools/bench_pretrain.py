@@ -9,7 +9,7 @@ are those of `fsdp train --task span-corruption --mix-data seq2seq:...`, drawn w
 probabilities, in another order. Everything is tokenized before the first step, so this side's times
 do not include it. A batch is padded to its longest row. Rank 0 prints one JSON line; its speed is that
 of the steps after the first two. tokens are those of inputs and targets without padding; gflop is
-counted for them as in Note [Model FLOP utilisation] in bench.h.
+counted for them as in Note [Model FLOP utilization] in bench.h.
 """
 import argparse
 import csv

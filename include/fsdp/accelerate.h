@@ -54,8 +54,8 @@ typedef struct fsdp_accelerate_state {
     /** [n_schedulers] Scheduler i belongs to optimizer optimizer_of[i]; all entries differ. NULL:
      * scheduler i belongs to optimizer i. */
     const size_t *optimizer_of;
-    fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
-                                   has no scaler.pt. */
+    fsdp_grad_scaler *scaler; /**< NULL: the run has no scaler. load_state leaves the scaler
+                                   unchanged if the folder has no scaler.pt. */
     /** The files random_states_<rank>.pkl contain the states of the random generators of Python,
      * NumPy and PyTorch. This library has no random generator, because its random numbers are
      * functions of seed and step. So save_state writes the states that those generators have after
@@ -96,8 +96,8 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
  * Python's, NumPy's and PyTorch's random generators, are not read, because this library has no
  * random generator.
  *
- * Collective. Each part (a model, an optimizer) is checked on all ranks before its first value
- * changes. If a part fails, the parts before it stay loaded.
+ * Collective. Each model and each optimizer is checked on all ranks before the first of its values
+ * changes. If one of them fails, the models and optimizers that were loaded before it stay loaded.
  *
  * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_UNSUPPORTED for folders with one file
  *         per rank (LOCAL_STATE_DICT, use_dcp=False); FSDP_ERR_FORMAT if a file is damaged; and the

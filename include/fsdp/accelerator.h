@@ -242,7 +242,8 @@ fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer
  *               a model
  * @return FSDP_ERR_INVALID if the loader was prepared before or has been split already, if the
  *         number of ranks does not divide the batch size with split_batches, or if `accumulation`
- *         differs; FSDP_ERR_UNSUPPORTED for FSDP_SAMPLER_DISTRIBUTED
+ *         is above 1 and differs from gradient_accumulation_steps; FSDP_ERR_UNSUPPORTED for
+ *         FSDP_SAMPLER_DISTRIBUTED
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_prepare_data_loader(fsdp_accelerator *accelerator, fsdp_loader *loader);
@@ -266,7 +267,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_scheduler(
     fsdp_accelerator *accelerator, fsdp_optimizer *optimizer, const fsdp_lr_schedule *schedule,
     fsdp_accelerated_scheduler **scheduler);
 /** unwrap_model(): check that the model was prepared, and set *unwrapped to the model itself,
- * because prepare wraps nothing. FSDP_ERR_INVALID for an unknown model. */
+ * because prepare wraps nothing. Return FSDP_ERR_INVALID for an unknown model. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_unwrap_model(
     const fsdp_accelerator *accelerator, fsdp_module *model, fsdp_module **unwrapped);
 /** free_memory() and clear(): forget all prepared objects, so that the caller may destroy them and
@@ -305,7 +306,7 @@ FSDP_API bool fsdp_accelerator_end_of_dataloader(const fsdp_accelerator *acceler
  * Between begin and end, fsdp_accelerator_sync_gradients() is true only for the last batch of an
  * accumulation: batch number gradient_accumulation_steps, or the last batch of the loader. While it
  * is false, fsdp_accelerator_optimizer_step(), fsdp_accelerator_zero_grad() and
- * fsdp_accelerator_scheduler_step() do nothing. Both functions apply to all prepared models.
+ * fsdp_accelerator_scheduler_step() do nothing. Begin and end apply to all prepared models.
  *
  * As with sync_each_batch=True, the gradients of every batch are reduced over the ranks. The order
  * of the additions does not depend on how a batch is split into smaller ones. So an accumulation
@@ -327,7 +328,8 @@ FSDP_API bool fsdp_accelerator_sync_gradients(const fsdp_accelerator *accelerato
  * Accelerate, the loss is the mean over this rank's labels. For backward, it is divided by
  * gradient_accumulation_steps, even if the accumulation has fewer batches. Gradients are the means
  * over the ranks. Collective.
- * @param loss out: the mean over this rank's labels, before this division; may be NULL
+ * @param loss out: the mean over this rank's labels, not divided by gradient_accumulation_steps;
+ *             may be NULL
  * @return FSDP_ERR_INVALID if the model was not prepared; the errors of fsdp_forward_backward()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_forward_backward(
@@ -395,11 +397,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_optimizer_step(fsdp_accele
  * was not finite. */
 FSDP_API bool fsdp_accelerator_optimizer_step_was_skipped(const fsdp_accelerator *accelerator);
 /** optimizer.zero_grad(): release the gradients, unless they are still being accumulated.
- * FSDP_ERR_INVALID for an unknown optimizer. */
+ * Return FSDP_ERR_INVALID for an unknown optimizer. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *accelerator,
                                                                 fsdp_optimizer *optimizer);
-/** scheduler.step(): see fsdp_accelerator_prepare_scheduler(). FSDP_ERR_INVALID for an unknown
- * scheduler. */
+/** scheduler.step(): see fsdp_accelerator_prepare_scheduler(). Return FSDP_ERR_INVALID for an
+ * unknown scheduler. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scheduler_step(
     fsdp_accelerator *accelerator, fsdp_accelerated_scheduler *scheduler);
 /** get_last_lr(): return the learning rate of the next optimizer step. */
@@ -421,10 +423,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *a
                                                              fsdp_tensor *tensor,
                                                              fsdp_tensor **gathered);
 /**
- * gather_for_metrics(): do what fsdp_accelerator_gather() does, but leave out the rows of examples
- * that were repeated to fill the last batches of the loader that was read last. Row i of the tensor
- * must be the result for row i of the batch. Ranks may have different numbers of rows, as with
- * no_even_batches.
+ * gather_for_metrics(): do what fsdp_accelerator_gather() does, but leave out the rows of repeated
+ * examples. These are the examples that fill up the last batches of an epoch
+ * (fsdp_accelerator_prepare_data_loader()). The tensor must be the result for the batch that
+ * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. Ranks
+ * may have different numbers of rows, as with no_even_batches.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
     fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);
@@ -475,7 +478,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_object(fsdp_acceler
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_broadcast_object(fsdp_accelerator *accelerator, const void *bytes, size_t n,
                                   int from_process, fsdp_object_bytes **object);
-/** Free the result of the two functions above. Accepts NULL. */
+/** Free the result of fsdp_accelerator_gather_object() or fsdp_accelerator_broadcast_object().
+ * Accepts NULL. */
 FSDP_API void fsdp_object_bytes_free(fsdp_object_bytes *objects);
 /** @} */
 
@@ -524,7 +528,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_save_state_pre_ho
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_hook(
     fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
     int64_t *handle);
-/** handle.remove(): forget a hook. FSDP_ERR_INVALID if there is none with this handle. */
+/** handle.remove(): forget a hook. Return FSDP_ERR_INVALID if no hook has this handle. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *accelerator,
                                                                   int64_t handle);
 /**
@@ -549,8 +553,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerat
  * only if they were prepared in the same order.
  *
  * @param dir the same on all ranks. With automatic_checkpoint_naming it must be NULL: the folder is
- *            <project_dir>/checkpoints/checkpoint_<iteration>, and must not exist. Then the oldest
- *            ones are removed, until total_limit of them are left
+ *            <project_dir>/checkpoints/checkpoint_<iteration>, and must not exist. After the save,
+ *            the oldest checkpoints are removed until at most total_limit of them are left
  * @return FSDP_ERR_STATE within an accumulation, because gradients are not saved; FSDP_ERR_INVALID
  *         if `dir` is missing or the folder of automatic naming exists; the errors of
  *         fsdp_accelerate_save_state()
@@ -620,7 +624,7 @@ fsdp_accelerator_init_trackers(fsdp_accelerator *accelerator, const char *projec
 /** log(values, step): write a row. Does nothing on ranks other than the main process. Not
  * collective.
  * @param values [n], at most 64 with different names other than "kind" and "step"
- * @param step   number of the step; negative: the row has none
+ * @param step   number of the step; negative: the row has no step number
  * @return FSDP_ERR_STATE before fsdp_accelerator_init_trackers(); FSDP_ERR_INVALID for a wrong name
  *         or too many values; FSDP_ERR_IO */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_log(fsdp_accelerator *accelerator,

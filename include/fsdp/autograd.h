@@ -60,7 +60,7 @@ typedef struct fsdp_scope_options {
     uint32_t step; /**< index of the optimizer step; used in messages and for random numbers */
     uint32_t micro_batch; /**< index of this rank's micro-batch in the step: micro_step * world_size
                              + rank */
-    /** With gradient accumulation, an optimizer step has n_micro_steps micro-steps (0: 1).
+    /** With gradient accumulation, an optimizer step has n_micro_steps micro-steps (0 means 1).
      * micro_step is the index of the micro-step that this forward belongs to. */
     int micro_step, n_micro_steps;
     const struct fsdp_batch *batch; /**< borrowed until backward has ended; may be NULL */
@@ -83,7 +83,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_t
  * been retained. Accepts NULL. */
 FSDP_API void fsdp_scope_close(fsdp_scope *scope);
 /** Return the status of the first failure in the scope, and set fsdp_last_error() to its message.
- * FSDP_OK if nothing has failed. */
+ * Return FSDP_OK if nothing has failed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
 /** Record a failure in the scope: `status` and the message of fsdp_last_error(). No effect if the
  * scope has failed already. */
@@ -98,8 +98,8 @@ FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 /** If `on` is true, make `tensor` a leaf: backward computes its gradient. If `on` is false, undo
  * this and drop the gradient. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *tensor, bool on);
-/** Get the gradient of a leaf. It is float32 and has the leaf's shape. NULL if no backward has
- * computed it since fsdp_tensor_zero_grad(). Borrowed. */
+/** Get the gradient of a leaf. It is float32 and has the leaf's shape. Return NULL if no backward
+ * has computed it since fsdp_tensor_zero_grad(). Borrowed. */
 FSDP_API fsdp_tensor *fsdp_tensor_grad(const fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
 
@@ -163,8 +163,8 @@ typedef enum fsdp_float8_recipe {
     /** "tensorwise": one scale for each tensor. x and w are cast to e4m3fn, and the gradient of y
      * is cast to e5m2. */
     FSDP_FLOAT8_TENSORWISE,
-    /** "rowwise": one scale for each row of the left operand and each column of the right operand
-     * of a product, rounded down to powers of two. All operands are cast to e4m3fn. */
+    /** "rowwise": in a product, each row of the left operand and each column of the right operand
+     * has one scale. Scales are rounded down to powers of two. All operands are cast to e4m3fn. */
     FSDP_FLOAT8_ROWWISE,
     /** "rowwise_with_gw_hp": as FSDP_FLOAT8_ROWWISE, but w has one scale in the product that gives
      * the gradient of x, and the gradient of w is computed without float8. */
@@ -187,9 +187,10 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
  */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
                                      fsdp_tensor *weight, int32_t padding_idx);
-/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. If D
- * is a divisor of the last dimension, each vector of D elements is normalized on its own, as the
- * heads of Qwen3's queries are. If w is float32, the result is float32, too, as in transformers. */
+/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. If
+ * the size of the last dimension is a multiple of D, each vector of D elements is normalized on its
+ * own, as each head of Qwen3's queries is. If w is float32, the result is float32, too, as in
+ * transformers. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
 /** torch.nn.functional.layer_norm: (x - mean) / sqrt(variance + eps) * w + bias over the last
  * dimension, with the population variance (Ba et al. 2016). w [D] and bias [D] (or NULL) share one
@@ -201,8 +202,8 @@ FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
-/** fsdp_add() for callers that do not read x afterwards. In the second run of a module with
- * activation checkpointing, the sum reuses x's memory if nothing else refers to x. */
+/** fsdp_add() for callers that do not read x afterwards. When activation checkpointing runs a
+ * forward again, the sum reuses x's memory if nothing else refers to x. */
 FSDP_API fsdp_tensor *fsdp_add_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
 FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
@@ -230,8 +231,8 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**
  * Return x + dropout(y), with the bits of fsdp_add(x, fsdp_dropout(y, p)), in one operation. x and
- * y must have the same shape. In the second run of a checkpointed part, the result may use y's
- * memory if nothing else refers to y; do not read y afterwards. p must be in [0, 1].
+ * y must have the same shape. Do not read y afterwards: when activation checkpointing runs a
+ * forward again, the result may use y's memory if nothing else refers to y. p must be in [0, 1].
  */
 FSDP_API fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p);
 /**
@@ -358,7 +359,7 @@ FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, f
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                  const int32_t *labels, float factor);
 /** fsdp_linear_cross_entropy_() for a head with a bias, as BERT's: the logits are x w^T + bias.
- * @param bias [V], of the dtype of x and w; NULL: none */
+ * @param bias [V], of the dtype of x and w; NULL: the head has no bias */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_bias_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                       fsdp_tensor *bias, const int32_t *labels,
                                                       float factor);

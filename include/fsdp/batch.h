@@ -79,7 +79,7 @@ typedef struct fsdp_batch {
      * then contains 0 for each row that has numbers here, and FSDP_IGNORE_INDEX for each row that
      * has none. For all other tasks and problem types, this field is NULL. */
     const float *targets;
-    int32_t num_targets; /**< labels of a row; 0 if `targets` is NULL */
+    int32_t num_targets; /**< number of targets of each row; 0 if `targets` is NULL */
 
     /** [Ts] for the source and [Tt] for the target: the index of each token in the padded array
      * that it came from. The index of row r and column c is r * width + c. Both pointers are NULL
@@ -108,15 +108,15 @@ typedef struct fsdp_batch_row {
     const int32_t *source; /**< [source_len] */
     /** [labels_len]; may contain FSDP_IGNORE_INDEX. CAUSAL_LM: labels are not shifted. There are
      * source_len of them, or source_len + 1 if the last label is the token after the source. NULL
-     * means that the labels are the source itself. CLASSIFICATION: one class, or none. MASKED_LM:
-     * source_len labels, or none, which means that no token has a loss. */
+     * means that the labels are the source itself. CLASSIFICATION: one class, or no label.
+     * MASKED_LM: source_len labels, or no labels, which means that no token has a loss. */
     const int32_t *labels;
     int32_t source_len, labels_len;
     const int32_t *position_ids;   /**< [source_len]; a document begins at each 0; NULL: one
                                         document */
     const int32_t *token_type_ids; /**< [source_len]; NULL: all 0 */
-    /** CLASSIFICATION: [targets_len] labels of a format whose problem_type is not SINGLE_LABEL.
-     * NULL: the row has none. */
+    /** CLASSIFICATION: [targets_len] the numbers to predict, for a format whose problem_type is not
+     * SINGLE_LABEL. NULL: the row has no targets. */
     const float *targets;
     int32_t targets_len; /**< num_targets of the format, or 0 */
 } fsdp_batch_row;

@@ -1,7 +1,7 @@
 /**
  * @file
- * Entries of checkpoint files. An entry has name, dtype, shape and bytes of one tensor. It has the
- * same form for safetensors files and for files written by torch.save.
+ * Entries of checkpoint files. An entry has the name, dtype, shape and bytes of one tensor. It has
+ * the same form for safetensors files and for files written by torch.save.
  */
 #pragma once
 #include <fsdp/base.h>

@@ -36,9 +36,10 @@ typedef struct fsdp_example {
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
     /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [num_targets] the labels, set with
-     * fsdp_example_set_targets(); `labels` is then empty. */
+     * fsdp_example_set_targets(). Such an example has no `labels`: they are empty. */
     float *targets;
-    size_t num_targets, targets_cap; /**< length of `targets`, and its memory in elements */
+    size_t num_targets, targets_cap; /**< num_targets: length of `targets`; targets_cap: number of
+                                          elements for which it has memory */
 } fsdp_example;
 
 /** Replace the targets of an example by a copy of `targets` [count]. */
@@ -269,7 +270,7 @@ typedef struct fsdp_dataset_options {
      * "translation.en". SEQ2SEQ: if both are NULL, the first of these pairs that the file has is
      * used: text and headline, text and summary, article and highlights, document and summary,
      * dialogue and summary, source and target, input and output, prompt and completion, question
-     * and answer. If this is not text and headline, fsdp_dataset_note() names the pair. CAUSAL_LM:
+     * and answer. If the pair is not text and headline, fsdp_dataset_note() names it. CAUSAL_LM:
      * source_column has prompts, and target_column has completions. If target_column is NULL,
      * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
      * are used if the file has both, else "text". */
@@ -288,18 +289,18 @@ typedef struct fsdp_dataset_options {
     const char *text_pair_column, *label_column;
     /** SEQ2SEQ: the languages of the source and the target, such as "en" and "de", as in
      * transformers' run_translation. In JSON, the texts are at the keys "en" and "de" of the object
-     * "translation" of each row. In CSV, they are in the columns "en" and "de". Set both or none.
-     * If both are set, source_column and target_column must be NULL. */
+     * "translation" of each row. In CSV, they are in the columns "en" and "de". Set both languages
+     * or neither. If both are set, source_column and target_column must be NULL. */
     const char *source_lang, *target_lang;
     /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
      * has it. Used only during fsdp_dataset_open(). */
     const char *json_field;
-    /** CSV: the character between two fields. 0: one of four candidates is chosen: the usual
-     * delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of comma and tab,
-     * semicolon, and vertical bar. The library chooses the first candidate that splits the header
-     * into columns which include the needed ones. If no candidate does, it chooses the one that
-     * splits most of the first rows into as many fields as the header. fsdp_dataset_note() names
-     * the delimiter if it is not the usual one. */
+    /** CSV: the character between two fields. 0: the library tries four candidates in this order:
+     * the usual delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of tab and
+     * comma, the semicolon, and the vertical bar. It chooses the first candidate that splits the
+     * header into columns which include the needed ones. If no candidate does, it chooses the
+     * candidate that splits most of the first rows into as many fields as the header has.
+     * fsdp_dataset_note() names the delimiter if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
      * delimiter (Python's csv.QUOTE_NONE). */
@@ -325,7 +326,7 @@ typedef struct fsdp_dataset_options {
      * only during fsdp_dataset_open(). */
     const char *const *class_names;
     /** If a label is not a class, this text is appended to the error. It should say how to get more
-     * classes. NULL: none. */
+     * classes. NULL: no text is appended. */
     const char *class_hint;
     /** true: in a folder of token files, use only the files for validation, and in a DatasetDict,
      * the split for validation. false: use only the other files, and the split "train". */
@@ -472,7 +473,7 @@ typedef struct fsdp_left_out {
  * Count what a dataset leaves out.
  *
  * @param most_rows count cut tokens only in this number of rows, from the first one; 0: in all
- *                  rows. Texts must be tokenized to count them, which takes time
+ *                  rows. Counting takes time if the rows are texts, because they must be tokenized
  * @param out       the counts; if the dataset is a mixture, the sums over its parts
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,

@@ -27,14 +27,16 @@ extern "C" {
  * "tensorwise" for all layers whose dimensions are multiples of 16. */
 typedef struct fsdp_float8_linear_config {
     fsdp_float8_recipe recipe;
-    /** The ranks gather the converted weights in float8, one byte an element. Only with
-     * FSDP_FLOAT8_TENSORWISE. */
+    /** true: the ranks gather the converted weights in float8, one byte for each element. Allowed
+     * only with FSDP_FLOAT8_TENSORWISE. */
     bool enable_fsdp_float8_all_gather;
-    /** [n_filter_fqns] A layer is not converted if its path contains one of these texts:
-     * torchtitan's filter_fqns. Borrowed for the call. */
+    /** [n_filter_fqns] torchtitan's filter_fqns: a layer is not converted if its path contains one
+     * of these texts. The text "auto_filter_small_kn" chooses torchao's automatic filter, which
+     * leaves out small layers. Borrowed for the call. */
     const char *const *filter_fqns;
     size_t n_filter_fqns;
-    /** The first and the last linear layer of the model are not converted, as in Accelerate. */
+    /** true: the first and the last linear layer of the model are not converted, as in
+     * Accelerate. */
     bool filter_first_and_last;
 } fsdp_float8_linear_config;
 
@@ -43,15 +45,15 @@ FSDP_API const char *fsdp_float8_recipe_name(fsdp_float8_recipe recipe);
 
 /**
  * torchao.float8.convert_to_float8_training(): from now on, compute the products of linear layers
- * in float8. Only layers of the class Linear are converted, whose input and output features are
- * multiples of 16. The head is never converted, because the logits need more precision. Call this
- * before sharding and before memory is allocated.
+ * in float8. A layer is converted only if its class is Linear and its numbers of input and output
+ * features are multiples of 16. The head is never converted, because the logits need more
+ * precision. Call this before sharding and before memory is allocated.
  *
- * @param n_converted out: number of layers; may be NULL
+ * @param n_converted out: number of layers that were converted; may be NULL
  * @return FSDP_ERR_INVALID if no layer is converted (the message says why) or if an entry of
- *         filter_fqns occurs in no path; FSDP_ERR_UNSUPPORTED for an all-gather or an automatic
- *         filter that the recipe does not have, or for a model with an adapter; FSDP_ERR_STATE if
- *         the model is sharded or has memory
+ *         filter_fqns occurs in no path; FSDP_ERR_UNSUPPORTED if the recipe does not allow
+ *         enable_fsdp_float8_all_gather or the automatic filter, or for a model with an adapter;
+ *         FSDP_ERR_STATE if the model is sharded or has memory
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_convert_to_float8_training(
     fsdp_module *model, const fsdp_float8_linear_config *config, size_t *n_converted);

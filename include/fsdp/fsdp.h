@@ -122,10 +122,11 @@ typedef enum fsdp_reshard {
      * are sharded over only reshard_ranks ranks, and backward gathers them from these ranks. In
      * this library, the ranks of a host share one copy of the whole parameters. If reshard_ranks is
      * at most the number of ranks of a host, the host keeps this copy until after backward, and
-     * backward's gather sends nothing. If it is larger, the ranks of as many whole hosts as
-     * reshard_ranks contains keep one copy together, and backward's gather is between these hosts.
-     * Between forward and backward, the program must not read or write the parameters. Parameters
-     * with an all-gather extension are sharded over all ranks again. */
+     * backward's gather sends nothing. If reshard_ranks is larger, several hosts keep one copy
+     * together, and backward's gather is between these hosts. Their number is reshard_ranks divided
+     * by the number of ranks of a host, rounded down. Between forward and backward, the program
+     * must not read or write the parameters. Parameters with an all-gather extension are sharded
+     * over all ranks again. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
@@ -134,7 +135,8 @@ typedef enum fsdp_backward_prefetch {
     FSDP_BACKWARD_PRE,  /**< before the current unit computes; overlaps most, with two units in
                            memory */
     FSDP_BACKWARD_POST, /**< after the current unit has computed and is freed; needs less memory */
-    FSDP_BACKWARD_NONE, /**< only when backward comes to that unit */
+    FSDP_BACKWARD_NONE, /**< only when backward comes to that unit, so no unit is gathered in
+                             advance */
 } fsdp_backward_prefetch;
 
 /** Which unit the forward pass gathers in advance each time it enters another unit. */
@@ -286,9 +288,9 @@ typedef struct fsdp_unit_info {
     int64_t numel, local_numel;
     int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
-    int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that keep one copy of the
-                           parameters between forward and backward, all ranks of one or several
-                           hosts; otherwise 0 */
+    int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that together keep one
+                             copy of the parameters between forward and backward, which are all
+                             ranks of one or several hosts; otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called
@@ -306,8 +308,8 @@ typedef struct fsdp_unit_info {
     double gradient_divide_factor; /**< set by fsdp_set_gradient_divide_factor() */
 } fsdp_unit_info;
 
-/** Set *info to the properties of the unit of `module`. FSDP_ERR_INVALID if `module` is not a
- * unit. */
+/** Set *info to the properties of the unit of `module`. Return FSDP_ERR_INVALID if `module` is not
+ * a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
@@ -510,7 +512,8 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     void *param_init_arg;
     bool sync_module_states;   /**< true: all ranks get the values that rank 0 has */
     bool forward_prefetch;     /**< true: FSDP_FORWARD_STRICT; default: FSDP_FORWARD_IMPLICIT */
-    bool no_limit_all_gathers; /**< default: limit_all_gathers=True */
+    bool no_limit_all_gathers; /**< true: limit_all_gathers=False; default:
+                                    limit_all_gathers=True */
     /** true: a unit may have both frozen and trainable parameters. Default: this is an error, as in
      * PyTorch. Parameters keep their names and shapes in both cases. */
     bool use_orig_params;
@@ -595,7 +598,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
  *         written or are summoned (fsdp_summon_full_params_begin())
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard(fsdp_module *module);
-/** Free the whole parameters of the unit now. FSDP_ERR_INVALID if `module` is not a unit. */
+/** Free the whole parameters of the unit now. Return FSDP_ERR_INVALID if `module` is not a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
@@ -616,10 +619,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
- * array. The unit that forward_prefetch would choose is then not gathered ahead. The array may have
- * any length. But unless no_limit_all_gathers is set, at most two units are gathered ahead at any
- * time, and the other units of the array wait. If a unit was gathered ahead and did not run, it is
- * freed at the end of the forward.
+ * array. These units replace the unit that forward_prefetch would choose, which is not gathered
+ * ahead. The array may have any length. But unless no_limit_all_gathers is set, at most two units
+ * are gathered ahead at any time, and the other units of the array wait. If a unit was gathered
+ * ahead and did not run, it is freed at the end of the forward.
  * @param modules [n] units of the same tree; copied. n == 0: remove the array of an earlier call,
  *                so that forward_prefetch chooses the unit again
  */
@@ -635,9 +638,9 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * the unit's float32 gradient buffer. This buffer stays allocated on every rank. The next backward
  * with true reduces these sums over the ranks and divides them.
  *
- * The buffer is as large as the unit, with one exception. In the first micro-step, it has room only
- * for those rows of an embedding's gradient that were looked up. In the second micro-step, it gets
- * room for all rows.
+ * The buffer is as large as the unit, with one exception. In the first micro-step, it has memory
+ * only for those rows of an embedding's gradient that were looked up. In the second micro-step, it
+ * gets memory for all rows.
  *
  * Results are the same in every run, but their last bits differ from those of a step whose
  * backwards all run with true. Such backwards add the gradients of all ranks and micro-steps in the
@@ -662,11 +665,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *m
                                                                   bool requires_all_reduce,
                                                                   bool recurse);
 /** Begin FSDP1's no_sync(): until fsdp_no_sync_end(), backward communicates no gradients of the
- * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). FSDP_ERR_INVALID if
- * `root` is inside a unit. FSDP_ERR_STATE if no_sync has begun already. */
+ * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). Return
+ * FSDP_ERR_INVALID if `root` is inside a unit, and FSDP_ERR_STATE if no_sync has begun already. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_begin(fsdp_module *root);
 /** End no_sync(). From now on, the last fsdp_set_requires_gradient_sync() of each unit applies
- * again. FSDP_ERR_STATE if no_sync has not begun. */
+ * again. Return FSDP_ERR_STATE if no_sync has not begun. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 
 /** Replace fsdp_fully_shard_options.reshard_after_forward of a unit. */
@@ -682,9 +685,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module
                                                                      bool recurse);
 /** Say whether the next backward is the last one before the optimizer step; true is the default.
  * Backward reduces the gradients of a unit only after it has also run the next unit. So when
- * backward has run its last unit, the gradients of that unit are not reduced yet. With true,
- * backward then reduces them before it ends. With false, the next backward reduces them. Applies to
- * all units of the tree. */
+ * backward has run its last unit, the gradients of that unit are not reduced yet. With true, the
+ * same backward reduces these gradients before it ends. With false, the next backward reduces them.
+ * Applies to all units of the tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
 /** If false, backward does not gather the unit's parameters. Use false for a unit whose
@@ -698,8 +701,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
 /**
  * Set the number by which gradients are divided. Gradients are summed over ranks and micro-steps,
  * and are divided once, at the last micro-step. Applies to all units at and below `root`.
- * @param factor the divisor. 0 (the default) means world_size. The gradients are then those of the
- *               mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
+ * @param factor the divisor. 0 (the default) means world_size. With 0, the gradients are those of
+ *               the mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
  *               label tokens of the step, pass the number of these tokens
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
@@ -748,11 +751,11 @@ typedef struct fsdp_full_params fsdp_full_params;
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
     fsdp_module *module, const fsdp_summon_full_params_options *options, fsdp_full_params **full);
-/** Get this rank's copy of the whole parameter, contiguous, to read and write. NULL if this rank
- * has no copy or the parameter's unit is not summoned. Borrowed. */
+/** Get this rank's copy of the whole parameter, contiguous, to read and write. Return NULL if this
+ * rank has no copy or the parameter's unit is not summoned. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
-/** Get this rank's copy of the whole gradient, contiguous, to read and write. NULL if
+/** Get this rank's copy of the whole gradient, contiguous, to read and write. Return NULL if
  * fsdp_full_params_get() returns NULL, if the parameter has no gradient, or if with_grads is false.
  * Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,

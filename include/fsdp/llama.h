@@ -49,8 +49,8 @@ typedef struct fsdp_rope_config {
                                                    FSDP_ROPE_DYNAMIC, it is
                                                    max_position_embeddings */
     /** Used by FSDP_ROPE_YARN. If attention_factor is 0, it is computed from `factor`, mscale and
-     * mscale_all_dim. beta_fast and beta_slow are numbers of turns in the original length; 0 means
-     * 32 and 1. */
+     * mscale_all_dim. beta_fast and beta_slow are numbers of rotations within
+     * original_max_position_embeddings tokens; 0 means 32 for beta_fast and 1 for beta_slow. */
     double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
     bool truncate; /**< used by FSDP_ROPE_YARN: the ramp between high and low frequencies begins and
                         ends at whole indices; true if config.json does not say */
@@ -69,8 +69,8 @@ typedef struct fsdp_llama_config {
     int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
                                  it; 0: to itself and all tokens before it */
     int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */
-    /** More layers that ignore sliding_window: bit i % 64 of element i / 64 is that of layer i. So
-     * layer_types of config.json may have any order. */
+    /** Bit i % 64 of element i / 64 is 1 if layer i ignores sliding_window although it is not one
+     * of the first max_window_layers layers. So layer_types of config.json may have any order. */
     uint64_t full_attention[FSDP_LLAMA_MAX_MIXED_LAYERS / 64];
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;

@@ -55,26 +55,29 @@ typedef struct fsdp_lora_pattern {
 typedef struct fsdp_lora_config {
     int64_t r;         /**< rank of the update; 0: 8 */
     double lora_alpha; /**< 0: 8. The update is multiplied by lora_alpha / r */
-    /** The update is multiplied by lora_alpha / sqrt(r) (rank-stabilised LoRA, Kalajdzievski 2023,
-     * arXiv 2312.03732). */
+    /** true: the update is multiplied by lora_alpha / sqrt(r) instead (rank-stabilized LoRA,
+     * Kalajdzievski 2023, arXiv 2312.03732). */
     bool use_rslora;
     double lora_dropout; /**< probability of the dropout before A, in [0, 1) */
     const char *const *target_modules;
     /** Instead of target_modules: a regular expression that must match a layer's whole path, or
      * "all-linear", which selects all linear layers except the head. If target_modules and
-     * target_pattern are both NULL, the layers that peft chooses for the model type. */
+     * target_pattern are both NULL, the adapter is for the layers that peft chooses for the model
+     * type. */
     const char *target_pattern;
     const char *const *exclude_modules; /**< layers that get no adapter although they are targets */
     const char *exclude_pattern;        /**< instead of exclude_modules: a regular expression */
     /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. A
-     * block is the first item of a ModuleList on the layer's path. Not with target_pattern.
-     * n_layers_to_transform 0: all. */
+     * block is the first item of a ModuleList on the layer's path. It is an error to set this
+     * together with target_pattern. If n_layers_to_transform is 0, the layers in all blocks get an
+     * adapter. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
-    /** Names of the ModuleLists that layers_to_transform refers to. NULL: the first one of a path.
+    /** Names of the ModuleLists that layers_to_transform refers to. NULL: the first ModuleList on a
+     * layer's path.
      */
     const char *const *layers_pattern;
-    const fsdp_lora_pattern *rank_pattern; /**< [n_rank_pattern] other ranks for some layers */
+    const fsdp_lora_pattern *rank_pattern; /**< [n_rank_pattern] values of `r` for some layers */
     size_t n_rank_pattern;
     const fsdp_lora_pattern
         *alpha_pattern; /**< [n_alpha_pattern] other lora_alpha for some layers */
@@ -99,7 +102,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_file_read(const char *dir, fsdp_l
 FSDP_API void fsdp_lora_file_destroy(fsdp_lora_file *file); /**< accepts NULL */
 /** Get the configuration. It is valid until the file is destroyed. */
 FSDP_API const fsdp_lora_config *fsdp_lora_file_config(const fsdp_lora_file *file);
-/** Get base_model_name_or_path; NULL if the file does not say. */
+/** Get base_model_name_or_path; NULL if the file does not have it. */
 FSDP_API const char *fsdp_lora_file_base_model(const fsdp_lora_file *file);
 
 /** What adapter_config.json says in addition to the configuration. Fields that are NULL are null in

@@ -73,7 +73,7 @@ FSDP_API const char *fsdp_module_name(const fsdp_module *module);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_set_extra_repr(fsdp_module *module,
                                                                 const char *text);
 /** Find the module at a dotted path below `module`, e.g. "encoder.block.0"; "" is `module` itself.
- * NULL if there is none. */
+ * Return NULL if there is none. */
 FSDP_API fsdp_module *fsdp_module_find(fsdp_module *module, const char *path);
 
 /** A function that fsdp_module_visit() calls. `path` is the dotted path of `module` below the
@@ -106,15 +106,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_parameters(fsdp_module *module,
 FSDP_API void fsdp_parameter_list_free(fsdp_parameter_list *list);
 
 /** @name Parameters @{ */
-/** Get the tensor that operations read: the whole parameter, in the compute dtype. NULL if the
- * parameter has no memory yet. Borrowed. */
+/** Get the tensor that operations read: the whole parameter, in the compute dtype. Return NULL if
+ * the parameter has no memory yet. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_data(const fsdp_parameter *parameter);
 /** Get the tensor that optimizers update: this rank's rows of the master weights. If the parameter
  * is not sharded, this is the tensor of fsdp_parameter_data(). Read its elements only between
  * fsdp_tensor_begin_read() and fsdp_tensor_end_read(). */
 FSDP_API fsdp_tensor *fsdp_parameter_local(const fsdp_parameter *parameter);
-/** Get the gradient. It is float32 and has the shape of fsdp_parameter_local(). NULL if no backward
- * has computed it since gradients were last released. Borrowed. */
+/** Get the gradient. It is float32 and has the shape of fsdp_parameter_local(). Return NULL if no
+ * backward has computed it since gradients were last released. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_grad(const fsdp_parameter *parameter);
 FSDP_API int fsdp_parameter_ndim(const fsdp_parameter *parameter);
 /** Get the shape [ndim] of the whole parameter. */
@@ -151,8 +151,8 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
  * them. Parameters in real memory stay there and keep their values, unlike with
  * torch.nn.Module.to_empty().
  *
- * Collective if parameters are sharded. Existing state dicts then refer to the new memory. The
- * gradients of parameters that move are dropped.
+ * Collective if parameters are sharded. After the call, existing state dicts refer to the new
+ * memory. The gradients of parameters that move are dropped.
  *
  * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. After FSDP_ERR_NOMEM some
  *         parameters may have moved already; the call may be repeated.
@@ -303,8 +303,8 @@ FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *e
 /** Return fsdp_layer_norm() of x with the layer's weight and bias (if there is a bias). */
 FSDP_API fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm,
                                               fsdp_tensor *x, float eps);
-/** Get the parameter called `name` of the module itself, not of a module below it. NULL if there is
- * none. */
+/** Get the parameter called `name` of the module itself, not of a module below it. Return NULL if
+ * there is none. */
 FSDP_API fsdp_parameter *fsdp_module_parameter(const fsdp_module *module, const char *name);
 /** @} */
 

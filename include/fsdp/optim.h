@@ -38,8 +38,8 @@ typedef struct fsdp_adamw_options {
                 default false */
     /** The dtype of the moments: FSDP_DTYPE_F32 (default) or FSDP_DTYPE_BF16. A bfloat16 moment is
      * computed in float32 and rounded to nearest, as by torch.optim.AdamW(fused=True) for bfloat16
-     * parameters. exp_avg_sq then stops following the gradients if 1 - beta2 is below 2^-9. A state
-     * that already exists keeps its dtype. */
+     * parameters. With bfloat16, exp_avg_sq stops following the gradients if 1 - beta2 is below
+     * 2^-9. A state that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
     /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
      * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
@@ -172,10 +172,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
  * The state of a parameter consists of the codes "state1" (of exp_avg) and "state2" (of exp_avg_sq)
  * in uint8 and the parameter's shape; of "absmax1" and "absmax2", float32, the largest magnitude of
  * each block of 256 elements; and of the maps "qmap1" and "qmap2" [256], which are the same for all
- * parameters and for every rank. A block never crosses the boundary between two rows, the entries
- * of dimension 0, and "absmax1" has the shape [rows, blocks of a row]. So shards never share a
- * block, and the states have the same bits at any world size, without communication. If a row is a
- * multiple of 256 elements, the blocks are those of bitsandbytes, in the same order.
+ * parameters and for every rank. A row is an entry of dimension 0. A block never crosses the
+ * boundary between two rows, and "absmax1" and "absmax2" have the shape [rows, blocks of a row]. So
+ * shards never share a block, and the states have the same bits at any world size, without
+ * communication. If a row is a multiple of 256 elements, the blocks are those of bitsandbytes, in
+ * the same order.
  *
  * A parameter keeps float32 states, "state1" and "state2" without maps, if it has fewer than
  * options->min_8bit_size elements, or if a row is not a multiple of 16 elements, as in vectors.
@@ -226,8 +227,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
  * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a
  * few whole matrices. The device must be the CPU.
  *
- * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw has not two
- *         dimensions
+ * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw does not have
+ *         exactly two dimensions
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_create(fsdp_module *module,
                                                       const fsdp_muon_options *options,
@@ -254,9 +255,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_eval(fsdp_optimizer *optimiz
  * they have the bits that they had before it. After a state dict was loaded that was saved in
  * evaluation mode, they are computed from x and z. Without effect in training mode. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_train(fsdp_optimizer *optimizer);
-/** Return true for a parameter that Muon usually updates, while AdamW updates all others: a matrix
- * of a block, i.e. its name has a number as a component, that is neither an embedding nor a table
- * of biases. */
+/** Return true for a parameter that Muon usually updates: a matrix of a block that is neither an
+ * embedding nor a table of biases. A parameter belongs to a block if a component of its name is a
+ * number. AdamW usually updates all other parameters. */
 FSDP_API bool fsdp_muon_is_for(const fsdp_named_parameter *parameter);
 /**
  * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer that
@@ -344,11 +345,10 @@ FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
 /**
  * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
  * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32, unless
- * fsdp_adamw_options.state_dtype says otherwise. (For the states of fsdp_adamw_8bit_create(), see
- * there.) It has the shape of the parameter's local tensor,
- * and is a DTensor if the local tensor is one. For the states of Adafactor, see
- * fsdp_adafactor_create(). Return NULL if the optimizer keeps no state tensor of this name, or has
- * not created it yet. Borrowed.
+ * fsdp_adamw_options.state_dtype says otherwise. It has the shape of the parameter's local tensor,
+ * and is a DTensor if the local tensor is one. Two optimizers have other state tensors: see
+ * fsdp_adamw_8bit_create() and fsdp_adafactor_create(). Return NULL if the optimizer keeps no state
+ * tensor of this name, or has not created it yet. Borrowed.
  */
 FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
                                            const fsdp_parameter *parameter, const char *name);
@@ -552,12 +552,12 @@ FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *scaler,
                                                            fsdp_optimizer *optimizer,
                                                            float grad_scale);
-/** Compute the scale of the next iteration. FSDP_ERR_STATE if no optimizer was unscaled or stepped
- * since the last update. */
+/** Compute the scale of the next iteration. Return FSDP_ERR_STATE if no optimizer was unscaled or
+ * stepped since the last update. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *scaler);
 FSDP_API fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *scaler);
-/** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID if a field is out of bounds; the
- * message names the field. */
+/** GradScaler.load_state_dict(): set the state. Return FSDP_ERR_INVALID if a field is out of
+ * bounds; the message names the field. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_set_state(fsdp_grad_scaler *scaler, const fsdp_grad_scaler_state *state);
 /** @} */

@@ -218,8 +218,8 @@ typedef struct fsdp_options_spec {
     bool other_sections; /**< true: maps with other names are accepted, and their names are
                               ignored */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
-     * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
-     * file. The function pointer itself may be NULL. */
+     * The caller owns the path and frees it with fsdp_text_free(). With `--config none`, no file is
+     * read. The function pointer itself may be NULL. */
     fsdp_status (*default_config)(char **path);
     /** Return the reason why the option `name`, which is not in the table, is refused, e.g. "there
      * is no DeepSpeed here". Return NULL for any other name. The function pointer itself may be
@@ -288,8 +288,8 @@ FSDP_API bool fsdp_options_asked_for(const fsdp_options *options, const char *na
 /** Return where the option was given, e.g. "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE"; NULL
  * if it has its default. */
 FSDP_API const char *fsdp_options_source(const fsdp_options *options, const char *name);
-/** Return the value of the option as it was given. NULL if the option has its default, if it is a
- * switch that was given without a value, or if the value is a YAML sequence. */
+/** Return the value of the option as it was given. Return NULL if the option has its default, if it
+ * is a switch that was given without a value, or if the value is a YAML sequence. */
 FSDP_API const char *fsdp_options_text(const fsdp_options *options, const char *name);
 /** Return the option's name as it is spelled in the file that gave the option; NULL if no file gave
  * it. */
@@ -300,15 +300,15 @@ FSDP_API const char *fsdp_options_file(const fsdp_options *options);
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 
 /** Make the text of --help, at most `columns` characters wide (80 to 100 are readable). Free it
- * with fsdp_text_free(). NULL when out of memory. */
+ * with fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
 /** Make the text of --print-config: YAML that gives the same values when --config reads it. After
  * each value, a comment says where the value came from. The line of an option that was not given is
  * a comment as a whole, so that --config does not read it. (If --config read the line, the option
  * would count as given. But the value in the line may have been derived from another option. If the
  * user then changes that other option, the two options contradict each other.) At the end, the text
- * lists options that were given but have no effect. Free the text with fsdp_text_free(). NULL when
- * out of memory. */
+ * lists options that were given but have no effect. Free the text with fsdp_text_free(). Return
+ * NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp
@@ -316,10 +316,10 @@ FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *targe
  * left out, because other tools export these variables for all programs. So are options that a file
  * sets to the default in `value`, because files of other tools list all options. A further line
  * names each variable of spec->env_named that no option reads. Free the text with
- * fsdp_text_free(). NULL when out of memory. */
+ * fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
- * it with fsdp_text_free(). NULL when out of memory. */
+ * it with fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_option_text(const fsdp_option *option, const void *target);
 
 #ifdef __cplusplus

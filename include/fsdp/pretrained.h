@@ -41,11 +41,12 @@ typedef struct fsdp_load_options {
      * not have the parameter's shape, initialize the parameter at random and list its name in
      * fsdp_load_report.mismatched. Default: such a tensor is an error. */
     bool ignore_mismatched_sizes;
-    /** Read only the parameters that require a gradient, and leave the others as they are. Default:
-     * read all parameters. */
+    /** true: read only the parameters that require a gradient, and leave the others as they are.
+     * Default: read all parameters. */
     bool only_trained;
-    /** The checkpoint must contain the matrices of the model's adapter. Default: matrices that it
-     * does not contain get initial values, since the files of a base model contain none. */
+    /** true: it is an error if the checkpoint lacks a matrix of the model's adapter. Default:
+     * matrices that the checkpoint lacks get initial values, because the files of a base model
+     * contain no adapter. */
     bool complete_adapter;
 } fsdp_load_options;
 
@@ -104,12 +105,12 @@ typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file; a larger tensor gets a file of its own; 0:
                                   50e9 */
-    /** Another name of a tied parameter. The parameter is then written under its first name and
-     * under this name. NULL: every parameter is written under its first name only. */
+    /** Another name of a tied parameter. If it is set, the parameter is written under its first
+     * name and under this name. NULL: every parameter is written under its first name only. */
     const char *also_as;
-    /** Write only the parameters that require a gradient. Default: write all parameters. */
+    /** true: write only the parameters that require a gradient. Default: write all parameters. */
     bool only_trained;
-    /** Name the tensors as PEFT does in the file of an adapter: with the prefix
+    /** true: name the tensors as PEFT does in the file of an adapter: with the prefix
      * "base_model.model.", and with "base_layer." before the bias of a layer that has an adapter.
      */
     bool adapter_names;
@@ -136,8 +137,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const
  * The folder of an adapter is peft's: adapter_config.json and adapter_model.safetensors. @{ */
 /**
  * Read the values of an adapter from the folder `dir` into a model to which fsdp_lora_apply() has
- * added it: lora_A and lora_B of each layer, and the biases and modules that are saved with them.
- * adapter_model.bin is read if there is no adapter_model.safetensors. Collective.
+ * added the adapter. The values are lora_A and lora_B of each layer, and the biases and modules
+ * that are saved with them. adapter_model.bin is read if there is no adapter_model.safetensors.
+ * Collective.
  * @return as fsdp_module_load()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir,

@@ -85,7 +85,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile
  * has ended. The profiler owns the rows. */
 FSDP_API const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *profile, size_t *n);
 /** Print the rows as a table, followed by the most expensive operations by name on this rank.
- * Prints nothing before the window has ended. FSDP_ERR_IO if writing to `out` fails. */
+ * Before the window has ended, print nothing. Return FSDP_ERR_IO if writing to `out` fails. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_print(const fsdp_profile *profile, FILE *out);
 
 #ifdef __cplusplus

@@ -147,9 +147,9 @@ typedef struct fsdp_state_dict_options {
  * Get the parameters of a module, in PyTorch's order. A tied parameter is in the dict under each of
  * its names.
  *
- * Collective only with full_state_dict. The whole tensors are then gathered one by one, and the
- * dict of a rank that gets them has all of them in memory. fsdp_state_dict_stream() needs memory
- * for only one whole tensor.
+ * Collective only with full_state_dict. With this option, the whole tensors are gathered one by
+ * one, and the dict of a rank that gets them has all of them in memory. fsdp_state_dict_stream()
+ * needs memory for only one whole tensor.
  *
  * @param options NULL: all defaults
  * @param dict    out: owned by the caller. Without full_state_dict, its tensors are those of
@@ -205,8 +205,8 @@ FSDP_API void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys);
  * @param keys out: all missing and unexpected names; may be NULL. Set only if the call returns
  *             FSDP_OK or FSDP_ERR_NOT_FOUND; then freed with fsdp_incompatible_keys_free()
  * @return FSDP_ERR_NOT_FOUND if an item is missing or unexpected, unless not_strict is set (the
- *         message names it); FSDP_ERR_INVALID if a shape does not fit (the message has the name and
- *         both shapes)
+ *         message names it); FSDP_ERR_INVALID if the shape of a tensor is not that of its parameter
+ *         (the message has the name and both shapes)
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
@@ -221,9 +221,9 @@ fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
  *
  * @return FSDP_ERR_NOT_FOUND if `dict` has only a part of a parameter's state. FSDP_ERR_NOT_FOUND
  *         if not_strict is false and `dict` has state for a name, but no parameter of the optimizer
- *         has that name. In both cases the message contains the name. FSDP_ERR_INVALID if a shape
- *         or a value does not fit. FSDP_ERR_UNSUPPORTED if `dict` sets an option that this library
- *         does not have (amsgrad, maximize)
+ *         has that name. In both cases the message contains the name. FSDP_ERR_INVALID if a tensor
+ *         has a wrong shape, or a value is not allowed. FSDP_ERR_UNSUPPORTED if `dict` sets an
+ *         option that this library does not have (amsgrad, maximize)
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -266,7 +266,7 @@ typedef struct fsdp_dcp_save_options {
  * If several ranks have the same part, only the first of them writes it. PyTorch can load the
  * checkpoint at any world size. The directory appears complete or not at all. If the ranks are on
  * several hosts that do not see the same directory `dir`, each host gets a directory with the files
- * of its ranks and with .metadata; `fsdp checkpoint gather` puts them together.
+ * of its ranks and with .metadata; `fsdp checkpoint gather` puts these directories together.
  *
  * Collective. If the save fails on one rank, it fails on all. Every rank decides by itself what it
  * writes, and no values are sent between ranks. The ranks exchange only the status and the
@@ -354,13 +354,13 @@ typedef struct fsdp_dcp_load_options {
 /**
  * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` and replace the
  * plain values of `dict`. If `dict` is a sharded state dict, it refers to the tensors of a module
- * or an optimizer. The values are then read directly into these tensors. The number of ranks, the
- * meshes and the placements may differ from those of the save. Each rank reads only the parts of
- * the files that it needs. If the checkpoint has an item that `dict` does not have, the item is
- * ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent (a dict,
- * bytes), the item of `dict` with the same name does not change. A frozen parameter of a unit gets
- * the dtype that it has in the checkpoint: the unit changes the parameter's dtype before the values
- * are read.
+ * or an optimizer. In that case, the values are read directly into these tensors. The number of
+ * ranks, the meshes and the placements may differ from those of the save. Each rank reads only the
+ * parts of the files that it needs. If the checkpoint has an item that `dict` does not have, the
+ * item is ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent
+ * (a dict, bytes), the item of `dict` with the same name does not change. A frozen parameter of a
+ * unit gets the dtype that it has in the checkpoint: the unit changes the parameter's dtype before
+ * the values are read.
  *
  * For some values of an optimizer ("step" and the options), the dict has only copies. To load these
  * values into the optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in
@@ -371,10 +371,10 @@ typedef struct fsdp_dcp_load_options {
  * host needs .metadata.
  *
  * @return FSDP_ERR_NOT_FOUND if there is no checkpoint, or if it does not have an item of `dict`
- *         (the message names it); FSDP_ERR_INVALID if a shape does not fit (the message has the
- *         name and both shapes); FSDP_ERR_FORMAT if the checkpoint is damaged. Some kinds of damage
- *         are found only while values are read. In this case, some values of `dict` have already
- *         changed
+ *         (the message names it); FSDP_ERR_INVALID if a tensor has different shapes in `dict` and
+ *         in the checkpoint (the message has the name and both shapes); FSDP_ERR_FORMAT if the
+ *         checkpoint is damaged. Some kinds of damage are found only while values are read. In this
+ *         case, some values of `dict` have already changed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -418,9 +418,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_devi
  * Collective. Names, shapes and checksums are checked on all ranks before the first value changes.
  *
  * @return FSDP_ERR_NOT_FOUND if there is no file, or if it does not have an item of `dict` (the
- *         message names it); FSDP_ERR_FORMAT if a shape does not fit (the message gives the name
- *         and both shapes), or if the file is damaged; FSDP_ERR_INVALID if an item is a tensor
- *         either in the file or in `dict`, but not in both
+ *         message names it); FSDP_ERR_FORMAT if a tensor has different shapes in `dict` and in the
+ *         file (the message gives the name and both shapes), or if the file is damaged;
+ *         FSDP_ERR_INVALID if an item is a tensor either in the file or in `dict`, but not in both
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load_into(fsdp_state_dict *dict, const char *path,
                                                           fsdp_group *group);

@@ -73,8 +73,8 @@ FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies
- * bfloat16 in hardware (on a CPU, by AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16 slowly.
- * On meta, return false. */
+ * bfloat16 in hardware (on a CPU, with AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16
+ * slowly. On meta, return false. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
  * torch.cuda.synchronize(): wait until all work that was started on the device has ended. Functions
@@ -149,7 +149,7 @@ FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
 /** Create a view with another shape and the same number of elements. One entry of `shape` may be
- * -1; it is then computed from the others. The tensor must be contiguous. */
+ * -1: this entry is computed from the others. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
 /** Create a view with two dimensions swapped; it is not contiguous. */

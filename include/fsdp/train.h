@@ -61,8 +61,8 @@ typedef struct fsdp_forward_backward_options {
 
 /**
  * Run forward and backward of one batch in a new scope, like loss = model(**batch).loss;
- * loss.backward(). The call gathers the units of a sharded model, so it is then collective. The new
- * gradients are added to the gradients that the parameters already have.
+ * loss.backward(). If the model is sharded, the call gathers its units, so it is collective. The
+ * new gradients are added to the gradients that the parameters already have.
  *
  * @param model   from fsdp_model_create()
  * @param batch   a batch for the model's task; the loss of a batch without labels is 0

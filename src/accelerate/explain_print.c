@@ -202,7 +202,8 @@ static const char *reason(const fsdp_launch_config *config, const fsdp_options *
 
 typedef struct reason_list {
     const char *reasons[MAX_REASONS];
-    char keys[MAX_REASONS][TEXT_BYTES]; /* keys[i]: keys with reasons[i], separated by commas */
+    char keys[MAX_REASONS][TEXT_BYTES]; /* keys[i]: the keys that have no effect because of
+                                           reasons[i], separated by commas */
     size_t n;
 } reason_list;
 

@@ -118,7 +118,8 @@ static bool press(int key, const char *const *words, size_t count, size_t *posit
         const size_t found = fsdp_menu_find(text, words, count);
         if (found < count)
             *position = found;
-        else if (key == '0') /* Accelerate's menus count from 0, so 0 means the first word there. */
+        else if (key == '0') /* In Accelerate's menus, the first word has the number 0, so 0 selects
+                                the first word here, too. */
             *position = 0;
     }
     return key == '\r' || key == '\n';

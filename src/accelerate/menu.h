@@ -10,8 +10,9 @@ typedef struct fsdp_menu_io {
     bool keys; /* `in` and `out` are a terminal, so the user chooses with the arrow keys */
 } fsdp_menu_io;
 
-/* Print `prompt`, read a line, and set *line to it, without its newline and the blanks before it.
- * The caller frees *line with fsdp_free(). Return FSDP_ERR_STATE if the input has ended. */
+/* Print `prompt`, read a line, and set *line to it, without the newline at its end and the blanks
+ * before the newline. The caller frees *line with fsdp_free(). Return FSDP_ERR_STATE if the input
+ * has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_menu_line(const fsdp_menu_io *io, const char *prompt, char **line);
 /* Let the user choose one of words [count], and set *chosen to its index. Word `initial` is
  * selected at first. If io->keys is true, up and down (or k and j) change the selection, and Enter

@@ -1,4 +1,4 @@
-/* The table of questions, for questions.c. */
+/* Declares the table of the questions that questions.c asks. */
 #pragma once
 #include "src/accelerate/yaml_tree.h"
 
@@ -28,14 +28,15 @@ typedef struct fsdp_question {
     fsdp_question_kind kind;
     const char *const *values;             /* CHOICE: NULL-terminated */
     const char *const *shown;              /* CHOICE: what the menu shows; NULL: `values` */
-    const char *value;                     /* default; NULL: the answer has none */
+    const char *value;                     /* default; NULL: the question has no default */
     const char *default_without_questions; /* default if the user is not asked; NULL: `value` */
     long least;                            /* INT: the smallest number that is allowed */
     bool may_be_empty;
     bool (*applies)(const fsdp_answers *answers);
     /* NULL: the user is asked whenever the question applies. */
     bool (*asked)(const fsdp_answers *answers);
-    const char *(*refuse)(const char *value); /* return why `value` is refused; NULL: it is not */
+    const char *(*refuse)(const char *value); /* returns the reason why `value` is refused; NULL:
+                                                 `value` is allowed */
     const char *needs; /* for an error message: which answers make this question apply */
     const char *hint;  /* YES_NO: added to the error message for a wrong answer; may be NULL */
 } fsdp_question;
@@ -47,5 +48,5 @@ const char *fsdp_answer(const fsdp_answers *answers, const char *key);
 bool fsdp_answer_is(const fsdp_answers *answers, const char *key, const char *value);
 /* Return FSDP_ERR_INVALID if answers contradict each other. */
 FSDP_MUST_CHECK fsdp_status fsdp_answers_check(const fsdp_answers *answers);
-/* Write the answers into an empty map, with the keys that Accelerate always writes. */
+/* Write the answers, and the keys that Accelerate always writes, into the empty map `config`. */
 FSDP_MUST_CHECK fsdp_status fsdp_answers_write(const fsdp_answers *answers, fsdp_yaml *config);

@@ -7,11 +7,11 @@
 
 /* Set *config to a new configuration, which the caller owns.
  *
- * `given` [n] has answers in the form "key=value". The user is not asked the questions that these
- * answer. Keys are those of the file, with or without "fsdp_", or keys of older versions such as
- * fsdp_sharding_strategy. A choice may also be given by its number. All other questions are asked
- * through `io`. If `io` is NULL, they get their defaults; the default of distributed_type is then
- * FSDP.
+ * `given` [n] has answers in the form "key=value". The user is not asked the questions to which
+ * these answers belong. Keys are those of the file, with or without "fsdp_", or keys of older
+ * versions such as fsdp_sharding_strategy. A choice may also be given by its number. All other
+ * questions are asked through `io`. If `io` is NULL, they get their defaults; in that case, the
+ * default of distributed_type is FSDP.
  *
  * Return FSDP_ERR_INVALID if a key or value is wrong, contradicts others, or is missing. The
  * message contains the key and what is possible. */

@@ -96,7 +96,8 @@ static fsdp_status convert_strategy(const conversion *c)
     const char *word = fsdp_accelerate_word(value->text, fsdp_accelerate_strategies, NULL);
     if (!word && old)
         return wrong_value(c, value);
-    if (!word) /* `value` may also be true or false, which FSDP2 takes, too. */
+    if (!word) /* The value of fsdp_reshard_after_forward may already be true or false, as in
+                  FSDP2. */
         return strcasecmp(value->text, "true") == 0 || strcasecmp(value->text, "false") == 0
                    ? FSDP_OK
                    : wrong_value(c, value);

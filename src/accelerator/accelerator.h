@@ -19,7 +19,8 @@ typedef struct fsdp_accelerated_loader {
     int64_t epoch;
     int64_t given;   /* number of batches of the current epoch that were returned or skipped */
     int64_t batches; /* number of batches of this rank in an epoch */
-    bool ended;      /* the program has got the end of the epoch; the next read begins a new one */
+    bool ended;      /* fsdp_accelerator_next() has reported the end of the epoch; its next call
+                        begins a new epoch */
 } fsdp_accelerated_loader;
 
 typedef struct fsdp_prepared_optimizer {
@@ -52,7 +53,7 @@ struct fsdp_accelerator {
     bool owns_device;
     /* Mesh for HSDP if the environment gives its sizes, otherwise NULL; owned. */
     fsdp_device_mesh *mesh;
-    /* Where activations are offloaded; NULL if they are not; owned. */
+    /* Where activations are offloaded. NULL: activations are not offloaded. Owned. */
     fsdp_activation_offload *offload;
     fsdp_accelerator_settings settings;
     FILE *out;
@@ -125,8 +126,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
 
 /* ---- hooks.c ---- */
-/* Call the hooks of save_state() or, if `loads`, of load_state(). Collective; if a hook fails on a
- * rank, all ranks return its error. */
+/* Call the hooks of save_state() or, if `loads` is true, those of load_state(). Collective. If a
+ * hook fails on a rank, all ranks return its error. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads,
                                                         const char *dir);
 

@@ -1,4 +1,4 @@
-/* Prepared loaders: splits them over ranks, reads them, and knows where an epoch ends. */
+/* Splits prepared loaders over ranks, reads them, and knows where an epoch ends. */
 #include <inttypes.h>
 #include <stdlib.h>
 

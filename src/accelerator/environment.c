@@ -28,7 +28,7 @@ typedef struct variables {
 
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",
                                             "NO_WRAP|3", NULL};
-/* Indexed by fsdp_state_dict_type. The numbers are those of Accelerate's menu. */
+/* Indexed by fsdp_state_dict_type. The numbers after "|" are those of Accelerate's menu. */
 static const char *const state_dict_types[] = {"SHARDED_STATE_DICT|3", "FULL_STATE_DICT|1",
                                                "LOCAL_STATE_DICT|2", NULL};
 

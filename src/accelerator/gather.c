@@ -119,8 +119,9 @@ static fsdp_status gather_rows(fsdp_accelerator *a, fsdp_tensor *tensor, const i
     return status;
 }
 
-/* Gather the tensors of all ranks, which have the given forms [world_size], into a new tensor. It
- * gets the first `most` rows, or all rows if `most` is -1 or there are fewer. Collective. */
+/* Gather the tensors of all ranks, which have the given forms [world_size], into a new tensor. The
+ * new tensor gets the first `most` rows, or all rows if `most` is -1 or if there are fewer than
+ * `most` rows. Collective. */
 static fsdp_status gather_forms(fsdp_accelerator *a, fsdp_tensor *tensor, const form *forms,
                                 int64_t most, fsdp_tensor **gathered)
 {

@@ -27,7 +27,8 @@ static fsdp_status make_objects(const uint64_t *lengths, size_t count, fsdp_obje
     return FSDP_OK;
 }
 
-/* Return a pointer for writing the bytes of object i of `count`. */
+/* Return a pointer through which the bytes of object i can be written. `count` is the number of
+ * objects. */
 static unsigned char *bytes_of(fsdp_object_bytes *objects, size_t count, size_t i)
 {
     unsigned char *first = (unsigned char *)(objects + count);

@@ -50,8 +50,9 @@ fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *a, int64_t handle)
                       handle);
 }
 
-/* A hook may register or remove hooks, so each hook is looked up by its handle. After each hook,
- * the ranks agree on its result, because the next hook may be collective. */
+/* Calls the hooks in the order in which they were registered. A hook may register or remove hooks,
+ * so each hook is looked up by its handle. After each hook, the ranks agree on its result, because
+ * the next hook may be collective. */
 fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads, const char *dir)
 {
     const int64_t last = a->next_hook;

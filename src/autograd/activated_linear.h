@@ -1,5 +1,5 @@
-/* A linear layer whose input first goes through an activation function. Both are computed as one
- * operation.
+/* A linear layer whose input first goes through an activation function. The activation function and
+ * the layer are computed as one operation.
  *
  * Note [Activated in parts]. A feed-forward layer multiplies a(x), the result of an activation
  * function, by w. a(x) is as large as x, and backward needs a(x) only for the gradient of w. So
@@ -8,10 +8,10 @@
  * with w gives the gradient of the part of a(x). Second, one pass over this gradient, which is
  * still in the caches, overwrites it with the part of a(x). The same pass overwrites the saved x
  * with the gradient of x. Third, the product of dy with the part of a(x) gives the part's gradient
- * of w. So neither the whole a(x) nor its whole gradient is ever in memory, and the exponential
- * that both of them need is computed once. Each element of a product is a sum of terms. Parts never
- * divide such a sum, so products with our own tiles (src/kernels/cpu/gemm.h) give the same bits as
- * without parts.
+ * of w. So neither the whole a(x) nor the whole gradient of a(x) is ever in memory, and the
+ * exponential that a(x) and its gradient need is computed once. Each element of a product is a sum
+ * of terms. Parts never divide such a sum, so products with our own tiles (src/kernels/cpu/gemm.h)
+ * give the same bits as without parts.
  *
  * In forward, a(x) is usually computed as a whole. But if the layer is in a checkpointed part of
  * the model or has no backward, memory matters more than time. Then a(x) is computed for a part of

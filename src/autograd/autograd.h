@@ -24,7 +24,7 @@ enum {
     FSDP_OPTION_BYTES = 96
 };
 
-/* A table to which the gradients of some rows of a leaf are added. */
+/* A table to which the caller adds the gradients of some rows of a leaf. */
 typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed */
     /* [n] The gradient of the i-th row that the caller has requested is added to row index[i] of
@@ -45,7 +45,7 @@ struct fsdp_grad_sink {
      * only when backward runs the part a second time. */
     bool looked_up, read_whole;
     int64_t lookups;
-    /* Number of nodes that read the leaf and whose backward has not run yet. The number includes
+    /* Number of nodes that read the leaf and whose backward has not run yet. This number includes
      * the nodes that will be recorded when backward runs a checkpointed part a second time. Once
      * the number is 0, the gradient is complete, unless another forward reads the leaf later. */
     int n_readers;
@@ -267,9 +267,9 @@ fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
 /* Like fsdp_check_inputs(), but a matrix may have any row stride if its rows are contiguous. */
 bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
-/* Set *value to the value of a gradient with one element. If grad->is_one says that the value is 1,
- * the value is not read from the device, so the host does not wait for kernels. On meta, the value
- * is 1. Return false if the scope has failed. */
+/* Set *value to the only element of a gradient that has one element. If grad->is_one says that the
+ * value is 1, the value is not read from the device, so the host does not wait for kernels. On
+ * meta, the value is 1. Return false if the scope has failed. */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */

@@ -17,7 +17,8 @@ typedef struct sweep {
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] the gradients of each node's outputs */
     bool *reached;       /* [n_nodes] true if a root depends on the node */
-    uint32_t *open;      /* index + 1 of each region entered and not yet left, outermost first */
+    uint32_t *open;      /* index + 1 of each region that the sweep has entered and not left yet,
+                            outermost first */
     size_t n_open;
 } sweep;
 
@@ -262,7 +263,7 @@ static void region_path(const fsdp_tape *tape, uint32_t region, char *text, size
 }
 
 /* Prepend the name of the operation that has failed to the error message. If memory was missing,
- * also prepend the path of its module. */
+ * also prepend the path of the operation's module. */
 static void name_operation(const fsdp_tape *tape, const fsdp_node *node, fsdp_status status)
 {
     char path[160] = "";

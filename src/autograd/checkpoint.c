@@ -25,10 +25,11 @@ typedef struct fsdp_kept {
         /* The stored results; NULL if backward does not need them. */
         fsdp_stashed *results[FSDP_MAX_RECALLED];
     } * items;
-    /* next: index of the first item that the second run has not used yet. */
+    /* next: index of the first item that the second run, in backward, has not used yet. */
     size_t n, cap, next;
-    /* products: number of matrix products that the first run has computed so far. products_again:
-     * number of matrix products that the second run has reached so far. */
+    /* products: number of matrix products that the first run, in forward, has computed so far.
+     * products_again: number of matrix products that the second run, in backward, has reached so
+     * far. */
     uint64_t products, products_again;
 } fsdp_kept;
 
@@ -48,7 +49,7 @@ typedef struct segment {
      * node itself saves input i. The node itself saves inputs that are derived results, unless
      * activations are offloaded. */
     fsdp_stashed *inputs[FSDP_MAX_IN];
-    fsdp_leaf_list leaves; /* leaves that the second run will read */
+    fsdp_leaf_list leaves; /* leaves that the second run, in backward, will read */
     bool keeps_results;
     /* The results that the first run keeps. kept.offload and kept.number are also used to store
      * `inputs`. */
@@ -124,9 +125,9 @@ void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *o
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create a second tensor over t's memory, for use in the second run. The second run records nodes,
- * and recording sets the fields `node`, `generation` and `output` of a tensor. These three fields
- * of `t` itself must keep their values. */
+/* Create a second tensor over t's memory, for use in the second run of the part, in backward. The
+ * second run records nodes, and recording sets the fields `node`, `generation` and `output` of a
+ * tensor. These three fields of `t` itself must keep their values. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -190,7 +191,7 @@ static void source_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
 
 static const fsdp_op source_op = {.name = "checkpoint input", .backward = source_backward};
 
-/* One input of a checkpointed part, as the second run needs it. */
+/* One input of a checkpointed part, in the form that the part's second run needs. */
 typedef struct inner_input {
     /* The leaf of the inner tape that collects the gradient of the input. NULL if the input needs
      * no gradient, or if an earlier input is the same tensor, so that the leaf of the earlier input
@@ -406,8 +407,8 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* Called when the first run has ended. Store the results of the last item if backward needs them;
- * otherwise drop them. */
+/* Called when the first run of the part, in forward, has ended. Store the results of the last item
+ * if backward needs them; otherwise drop them. */
 static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;

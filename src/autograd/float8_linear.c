@@ -65,8 +65,8 @@ static operand cast(fsdp_scope *s, const fsdp_tensor *x, int64_t rows, int64_t c
     return o;
 }
 
-/* Return w as an operand whose elements share a scale as `axis` says. If w was gathered in float8,
- * it has the codes and one scale already. */
+/* Return w as an operand. `axis` says which elements share a scale. If w was gathered in float8
+ * (w_scale is not NULL), w has the codes already, and w_scale is their only scale. */
 static operand weight(fsdp_scope *s, const float8_options *o, const fsdp_tensor *w,
                       fsdp_tensor *w_scale, fsdp_float8_axis axis)
 {
@@ -110,13 +110,13 @@ static operand input(fsdp_scope *s, const float8_options *o, const fsdp_tensor *
 
 /* --- products --- */
 
-/* A product: out [m, n] = beta out + op(a) op(b) + bias. An operand that is transposed has its
- * scales by the rows of op(a), or by the columns of op(b), too. */
+/* A product: out [m, n] = beta out + op(a) op(b) + bias. The scales of `a` are for the rows of
+ * op(a), and the scales of `b` are for the columns of op(b), also if the operand is transposed. */
 typedef struct product {
     int64_t m, n, k;
     operand a, b;
     bool trans_a, trans_b;
-    const fsdp_tensor *bias; /* NULL: none */
+    const fsdp_tensor *bias; /* NULL: no bias */
     fsdp_tensor *out;        /* NULL: the scope has failed */
     float beta;
 } product;

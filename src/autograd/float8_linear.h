@@ -23,9 +23,9 @@
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* fsdp_float8_linear(), but w may be codes in e4m3fn: [N, D] of uint8. Then w_scale [1] float32 is
- * what they were multiplied by, and the recipe must be FSDP_FLOAT8_TENSORWISE. Otherwise w_scale is
- * NULL. */
+/* Compute what fsdp_float8_linear() computes. But w may also be codes in e4m3fn: [N, D] of uint8.
+ * In that case, w_scale [1] float32 is the factor by which w was multiplied before it was cast to
+ * the codes, and the recipe must be FSDP_FLOAT8_TENSORWISE. Otherwise w_scale is NULL. */
 fsdp_tensor *fsdp_float8_linear_of(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                    fsdp_tensor *w_scale, fsdp_tensor *bias,
                                    fsdp_float8_recipe recipe);

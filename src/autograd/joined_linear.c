@@ -6,7 +6,7 @@
 
 enum {
     IN_X,
-    IN_W,        /* the first weight; the other weights and then the biases follow */
+    IN_W,        /* the first weight; the other weights follow, and then the biases */
     SAVED_X = 0, /* set only if a weight needs a gradient */
     SAVED_W      /* the weights; set only if x needs a gradient */
 };

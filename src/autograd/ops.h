@@ -25,8 +25,8 @@ bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const
 bool fsdp_is_computed_in(fsdp_dtype dtype);
 /* Promote x as PyTorch does for an operation on x and `other`: if their dtypes differ, convert x to
  * float32. Return x itself if the two dtypes are equal, or if kernels do not compute in one of
- * them. In the latter case, the caller's own check reports an error. Return NULL if the scope
- * fails. Release the result with fsdp_drop_promoted(). */
+ * them. If kernels do not compute in a dtype, the caller's own check reports an error. Return NULL
+ * if the scope fails. Release the result with fsdp_drop_promoted(). */
 fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
 void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
 /* Check that the shapes are equal; if not, return false and fail the scope. */
@@ -41,13 +41,14 @@ int64_t fsdp_last_dim(const fsdp_tensor *t);
 /* Return the product of the sizes of all dimensions except the last; 1 for a vector. */
 int64_t fsdp_leading_rows(const fsdp_tensor *t);
 
-/* The place where a kernel writes the gradient of an input. */
+/* The tensor to which a kernel writes the gradient of an input. */
 typedef struct fsdp_grad_destination {
     fsdp_tensor *tensor; /* NULL: the gradient is not needed, or the scope failed */
     float beta;          /* 0: the gradient overwrites the tensor; 1: it is added to the tensor */
 } fsdp_grad_destination;
-/* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
- * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i].
+/* Get the destination for the gradient of input i. For a leaf, this is the leaf's target. For an
+ * input that a node made, the destination is a new tensor [shape] of `dtype`, which is also stored
+ * in grad_in[i].
  *
  * If several inputs are leaves, call this for the largest of them first. If the gradient of a leaf
  * does not fit in the current section of the gradient buffer (Note [Sections] in

@@ -61,7 +61,8 @@ typedef struct backward_run {
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_destination dw;
-    /* The gradient of a part of a(x). Later overwritten with this part of a(x) itself. */
+    /* The gradient of one part of a(x). The kernel later overwrites it with this part of a(x)
+     * itself. */
     fsdp_tensor *part;
     const fsdp_tensor *dy;
 } backward_run;
@@ -152,9 +153,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* The rows of the activation are split into parts of nearly equal size. Return the number of these
- * parts. The number is the same in both runs of a checkpointed part of the model. The sizes of any
- * two parts differ by at most one row, so no part has only a few rows while others have many. This
+/* Return the number of parts of nearly equal size into which the rows of the activation are split.
+ * This number is the same in both runs of a checkpointed part of the model. The sizes of any two
+ * parts differ by at most one row, so no part has only a few rows while others have many. This
  * matters because a product of only a few rows might add its terms in a different order. */
 static int64_t parts_of_rows(const fsdp_device_traits *traits, const activated_options *o)
 {

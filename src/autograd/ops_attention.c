@@ -64,8 +64,8 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
-/* Return the number of pairs of a query and a key that this query sees, for sequence b and one
- * head. */
+/* For one head of sequence b, return the number of pairs of a query and a key that the query sees.
+ */
 static double pairs_of_sequence(const fsdp_attention_options *o, int64_t b)
 {
     const int64_t queries = o->q_offsets[b + 1] - o->q_offsets[b];
@@ -114,8 +114,8 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     if (!fsdp_check_rows(s, "attention", n->saved, 3) ||
         !fsdp_check_inputs(s, "attention", n->saved + SAVED_OUT, bias ? 3 : 2))
         return;
-    /* The kernel always writes the gradients of q, k and v. The scope releases those that are not
-     * needed. */
+    /* The kernel always writes the gradients of q, k and v. The scope releases the gradients that
+     * are not needed. */
     fsdp_tensor *d[3];
     new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;

@@ -1,5 +1,5 @@
-/* Splits a tensor into equal parts along its last dimension. GPT-2 needs this because it computes
- * query, key and value in one product. */
+/* Splits a tensor into equal parts along its last dimension. GPT-2 needs this operation, because it
+ * computes query, key and value in one product. */
 #include <string.h>
 
 #include "src/autograd/ops.h"

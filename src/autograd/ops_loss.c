@@ -23,8 +23,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* The number of rows of a chunk is rounded up to a multiple of this. GEMM primitives are cached
-     * by shape, and the rounding reduces the number of different shapes. */
+    /* The number of rows of a chunk is rounded up to a multiple of ROW_ALIGN. GEMM primitives are
+     * cached by shape, and the rounding reduces the number of different shapes. */
     ROW_ALIGN = 8
 };
 enum {
@@ -54,7 +54,7 @@ typedef struct loss_run {
     int32_t *rows, *labels;
     /* n: number of labelled rows. chunk: rows of a chunk; the last chunk may have fewer. */
     int64_t n, chunk;
-    float factor;                 /* the sum of the losses is multiplied by this */
+    float factor;                 /* factor by which the sum of the losses is multiplied */
     bool gradient;                /* d_logits are needed */
     bool in_place;                /* dx may overwrite x */
     int64_t ld;                   /* row stride of the logits, at least V */

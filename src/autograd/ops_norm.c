@@ -1,8 +1,8 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
  * 2016). Backward may recompute their results instead of keeping them (Note [Derived results] in
  * derived.h). This may happen in the backward of another unit, while the weights of the norm are
- * not gathered. So a node saves copies of the weights, unless another storage has the same values
- * at that time. */
+ * not gathered. So a node saves copies of the weights, unless another storage keeps the same values
+ * until then (fsdp_storage.lasting). */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
@@ -224,9 +224,10 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Create the result. It gets no memory if two conditions hold: the norm is the last operation that
- * is computed when backward runs a checkpointed part again, and backward reads only the norm's
- * moments. Both hold in BERT, because its blocks end with a norm. */
+/* Create the result of a norm. The result gets no memory if two conditions hold. First, the norm is
+ * the last operation that is computed when backward runs a checkpointed part again. Second,
+ * backward reads only the norm's moments, not its result. Both conditions hold in BERT, because its
+ * blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {
     fsdp_tensor *y = NULL;

@@ -401,9 +401,9 @@ fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, fl
     return out;
 }
 
-/* Where the result is 0, relu or dropout (or both) has set it to 0, so the gradient is 0. Where the
- * result is not 0, the gradient passes through relu unchanged, and dropout multiplies it by a
- * factor. */
+/* Compute the gradient from the result y. Where y is 0, relu or dropout (or both) has set it to 0,
+ * so the gradient of x is 0. Where y is not 0, the gradient passes through relu unchanged, and
+ * dropout multiplies the gradient by a factor. */
 static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                   fsdp_tensor **grad_in)
 {
@@ -449,8 +449,8 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
 {
     const gated_options *o = (const gated_options *)n->options;
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
-    /* The kernel always writes the gradients of gate and up. If one is not needed, the scope
-     * releases it. */
+    /* The kernel always writes the gradients of gate and up. If one of these gradients is not
+     * needed, the scope releases it. */
     fsdp_tensor *d_gate = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     fsdp_tensor *d_up = fsdp_input_grad_in_place(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {

@@ -111,8 +111,8 @@ static void segment_mean_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
 
 static const fsdp_op segment_mean_op = {.name = "segment_mean", .backward = segment_mean_backward};
 
-/* Check the offsets. Backward writes only rows that are in a segment, so every row must be in
- * one. */
+/* Check the offsets. Backward writes only the rows that are in a segment, so every row must be in a
+ * segment. */
 static bool check_offsets(fsdp_scope *s, const int32_t *offsets, int64_t n, int64_t n_rows)
 {
     const char *op = segment_mean_op.name;

@@ -15,7 +15,8 @@ enum {
 };
 
 struct fsdp_stashed {
-    /* NULL: the tensor stays in memory, and all other fields but `refs` and `tensor` are unused. */
+    /* NULL: the tensor stays in memory, and the only other fields in use are `refs` and `tensor`.
+     */
     fsdp_activation_offload *offload;
     int refs;
     fsdp_tensor *tensor; /* NULL while the tensor is only in the file */

@@ -5,8 +5,8 @@
  * call n stores a tensor, the file's worker thread starts writing it at once. The tensor's memory
  * is released when call n + 2 begins, so the write can take as long as one whole call. Only tensors
  * of at most two calls are in memory, however slow the disk is. Backward runs in the opposite
- * order. When a call runs again, the worker thread starts reading the tensors of the call before
- * it.
+ * order. When a call runs again in backward, the worker thread starts reading the tensors of the
+ * previous call.
  *
  * Several calls may keep the same tensor. For example, each decoder block keeps the encoder's
  * output. Such a tensor is written once. It stays in memory as long as anything else holds it. The
@@ -24,15 +24,15 @@
 FSDP_MUST_CHECK fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload,
                                                     uint64_t *number);
 /* Call this when call `number` runs again in backward. It starts reading, from the file, the
- * tensors of the call that came before call `number` in forward, because backward needs those next.
- * No effect if offload is NULL. */
+ * tensors of the call that came before call `number` in forward, because backward needs these
+ * tensors next. No effect if offload is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload,
                                                     uint64_t number);
 
 typedef struct fsdp_stashed fsdp_stashed;
 
 /* Keep `t` for call `number`. The elements of `t` must not change from now on. Leaves, views and
- * small tensors stay in memory. If offload is NULL, all tensors stay in memory. Returns FSDP_ERR_IO
+ * small tensors stay in memory. If offload is NULL, all tensors stay in memory. Return FSDP_ERR_IO
  * if the disk is full. The caller must pass *stashed to fsdp_stash_drop(). */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number,
                                            fsdp_tensor *t, fsdp_stashed **stashed);

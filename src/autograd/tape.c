@@ -14,7 +14,7 @@ fsdp_status fsdp_tape_create(fsdp_tape **tape)
     if (!t)
         return FSDP_ERR_NOMEM;
     /* The generation is random, so that tensors of another tape are not mistaken for tensors of
-     * this one. */
+     * this tape. */
     t->generation = fsdp_mix64((uint64_t)fsdp_clock_ns() ^ fsdp_mix64((uint64_t)(uintptr_t)t));
     *tape = t;
     return FSDP_OK;

@@ -25,8 +25,9 @@ fsdp_status fsdp_error_nomem(void);
  * array of pointers. */
 int fsdp_compare_addresses(const void *a, const void *b);
 
-/* Make sure that an array has room for `need` items, by doubling its capacity. *cap is the capacity
- * in items, which this function updates. Return false when out of memory. */
+/* Make sure that an array has a capacity of at least `need` items, by doubling its capacity as
+ * often as necessary. *cap is the capacity in items, which this function updates. Return false when
+ * out of memory. */
 bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size);
 #define FSDP_GROW(items, cap, need)                                                                \
     fsdp_array_grow((void **)&(items), &(cap), (need), sizeof *(items))

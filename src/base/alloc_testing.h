@@ -5,8 +5,9 @@
  * (build/libfsdp-testing.a and build/fsdp-testing, compiled with FSDP_TESTING) contains these
  * files. A library file that calls a hook includes such a header. In the release build, the header
  * itself defines the hook, as a function that returns a constant. Files that call hooks are
- * compiled twice, and all others are shared by both builds. Therefore no other header may depend on
- * FSDP_TESTING, and the layout of every struct is the same in both builds. */
+ * compiled once for each of the two builds. All other files are compiled once, and both builds use
+ * them. Therefore no other header may depend on FSDP_TESTING, and the layout of every struct is the
+ * same in both builds. */
 #pragma once
 #include <stdbool.h>
 

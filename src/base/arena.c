@@ -1,7 +1,7 @@
 /* Implements arenas. An arena is a list of blocks of memory. Each allocation takes a piece of the
  * newest block. A new block is as large as all allocations so far together, but at least
  * MIN_BLOCK_BYTES and at most MAX_BLOCK_BYTES. If the allocation for which the block is added is
- * larger than that, the block is as large as the allocation. */
+ * larger than this size, the block is as large as the allocation. */
 #include <stdint.h>
 
 #include "src/base/alloc.h"

@@ -1,6 +1,6 @@
 /* Writes a directory that appears atomically. It is written under a temporary name next to its
- * final path. Once complete, it takes the place of the old directory at that path, in one step if
- * the file system supports this. */
+ * final path. Once the new directory is complete, it takes the place of the old directory at that
+ * path, in one step if the file system supports this. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -31,7 +31,7 @@ struct fsdp_atomic_directory {
     char *aside;
     fsdp_existing existing;
     fsdp_is_stale_fn *is_stale; /* decides which entries of the old directory are not kept; NULL:
-                                   all are kept */
+                                   all entries are kept */
     void *context;              /* argument of is_stale */
 };
 
@@ -67,9 +67,9 @@ static bool contains_path(const char *path, const char *inner)
 }
 
 /* Return an error if `path` is the working directory or the home directory, or contains one of
- * them. If the working directory were replaced, the caller would be left in a removed directory. If
- * the home directory were replaced, every old file in it would have to be linked into the new
- * directory; such a call is surely a mistake. */
+ * these directories. If the working directory were replaced, the caller would be left in a removed
+ * directory. If the home directory were replaced, every old file in it would have to be linked into
+ * the new directory; such a call is surely a mistake. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -137,7 +137,8 @@ static fsdp_status probe_writable(const char *path)
         fsdp_free(parent);
         parent = above;
     }
-    /* The first ranks of several hosts may do this in one folder, with equal process ids. */
+    /* Ranks of several hosts may probe the same folder at the same time, and may have equal process
+     * ids. So the name also contains the time. */
     char *made = parent ? fsdp_strdup_printf("%s/.fsdp-probe-%d-%llx", parent, (int)getpid(),
                                              (unsigned long long)fsdp_clock_ns())
                         : NULL;
@@ -241,8 +242,8 @@ static void sweep_aside(const char *path, const char *aside)
 }
 
 /* Count the temporary and old directories that process `pid` left behind next to `path`. If `pid`
- * is 0, count those of all processes that have ended. If `removing` is true, also remove these
- * directories or move them back. */
+ * is 0, count the directories of all processes that have ended. If `removing` is true, also remove
+ * these directories or move them back. */
 static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
@@ -371,7 +372,7 @@ static fsdp_status keep_entries(const keeping *k, const char *folder);
  * is usually kept as a whole. Its entries are kept one by one if the folder is stale, or if the new
  * directory also has a folder with its path. */
 typedef struct entry {
-    /* path relative to the directory, the same in the old and the new one */
+    /* path relative to the old directory; also relative to the new directory */
     char *name;
     bool is_stale;
 } entry;
@@ -503,7 +504,7 @@ static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
     return status;
 }
 
-/* Move the new directory to `path` and the old one to `aside`. */
+/* Move the new directory to `path`, and the old directory to `aside`. */
 static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 {
     if (exchange_names(d))

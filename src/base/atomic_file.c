@@ -168,8 +168,8 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
         return FSDP_ERR_NOMEM;
     f->fd = -1;
     struct stat st;
-    /* Do not follow links to a pipe or a device: the target of a link such as /proc/self/fd/1 to a
-     * pipe is not a path. */
+    /* Do not follow links to a pipe or a device. For example, if /proc/self/fd/1 is a link to a
+     * pipe, the text of the link is not a path. */
     const bool special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
     fsdp_status status = FSDP_OK;
     if (!special)
@@ -256,10 +256,10 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* Let the kernel begin to write full blocks to the disk, so that the final sync has little left to
- * do. The file consists of blocks of SYNC_BYTES. The append has just written a piece that begins at
- * offset `before`. If this piece completes a block, the kernel begins to write this block. Errors
- * are ignored here, because the final sync reports them. */
+/* Let the kernel begin to write full blocks to the disk, so that little remains to be written in
+ * the final sync. The file consists of blocks of SYNC_BYTES. The append has just written a piece
+ * that begins at offset `before`. If this piece completes a block, the kernel begins to write this
+ * block. Errors are ignored here, because the final sync reports them. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,

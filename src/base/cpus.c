@@ -1,13 +1,13 @@
 /* Reads the CPU quota and the memory limit of this process from its cgroups. A container that may
- * use 2 of a host's 64 CPUs usually has all 64 in its affinity mask. Only its quota limits it: the
- * CPU time that all its threads together may use in each period. If it started 64 threads, they
- * would mostly wait for each other.
+ * use 2 of a host's 64 CPUs usually has all 64 in its affinity mask. Only its quota limits the
+ * container: the CPU time that all its threads together may use in each period. If the container
+ * started 64 threads, they would mostly wait for each other.
  *
  * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy of cgroups. CONTROLLERS is
- * empty in the line of cgroup version 2. The limits of a cgroup's ancestors apply to it, too. In a
- * container, PATH may be a path on the host, although the mounted hierarchy begins at the
- * container's own cgroup. So a folder of PATH that does not exist is skipped, and the search ends
- * at the mount point. */
+ * empty in the line of cgroup version 2. The limits of a cgroup's ancestors also apply to the
+ * cgroup. In a container, PATH may be a path on the host, although the mounted hierarchy begins at
+ * the container's own cgroup. So a folder of PATH that does not exist is skipped, and the search
+ * ends at the mount point. */
 #include "src/base/cpus.h"
 
 #include <limits.h>

@@ -2,8 +2,8 @@
  * Building High Performance Software-based CRC Generators, 2005). On x86-64, long pieces of data
  * are folded by carry-less multiplication (V. Gopal et al., Fast CRC Computation for Generic
  * Polynomials Using PCLMULQDQ Instruction, Intel, 2009). Folding is about ten times as fast as
- * slicing. Some processors multiply four pairs of numbers with one instruction. On these, folding
- * is three times as fast as on others. */
+ * slicing. Some processors multiply four pairs of numbers with one instruction. On these
+ * processors, folding is three times as fast as on other processors. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"

@@ -1,4 +1,5 @@
-/* Sizes and names of data types: torch's names, and other spellings in flags and configs. */
+/* The sizes and names of data types. A name is torch's name or one of the other spellings that
+ * flags and configs accept. */
 #include <string.h>
 
 #include <fsdp/base.h>

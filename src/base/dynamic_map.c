@@ -15,8 +15,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Return element k of torch.linspace(0.1, 1, n), which rounds a product and its sum once and counts
- * from the nearer end. */
+/* Return element k of torch.linspace(0.1, 1, n). Like torch, compute it from the nearer end, with
+ * one fused multiply-add, which rounds once. */
 static float linspace(int k, int n)
 {
     const float step = (1.0f - 0.1f) / (float)(n - 1);
@@ -26,7 +26,7 @@ static float linspace(int k, int n)
 static void fill_values(float *value, int is_signed)
 {
     int at = 0;
-    for (int i = 0; i < 7; i++) { /* a power of ten for each of the 7 bits of the exponent */
+    for (int i = 0; i < 7; i++) { /* each of the 7 bits of the exponent has its own power of ten */
         const int n = (is_signed ? 1 << i : 2 << i) + 1;
         const float power = (float)pow(10.0, i - 6);
         for (int k = 0; k + 1 < n; k++) {
@@ -60,7 +60,7 @@ static void fill_map(fsdp_dynamic_map *map, int is_signed)
         const int octave = b / FSDP_MAP_PER_OCTAVE, part = b % FSDP_MAP_PER_OCTAVE;
         const float low = ldexpf(1.0f + (float)part / FSDP_MAP_PER_OCTAVE, octave - 24);
         const float high = ldexpf(1.0f + (float)(part + 1) / FSDP_MAP_PER_OCTAVE, octave - 24);
-        /* The first bucket also has all magnitudes below it, and zero. */
+        /* The first bucket also contains zero and all magnitudes below its lower end. */
         map->first[0][b] = search(map, b ? low : 0.0f);
         map->first[1][b] = search(map, b + 1 < FSDP_MAP_BUCKETS ? -high : -INFINITY);
     }

@@ -8,18 +8,19 @@
 enum {
     FSDP_MAP_VALUES = 256,
     FSDP_MAP_BLOCK = 256, /* elements that share an absmax */
-    /* Buckets of magnitudes in [2^-24, 1), FSDP_MAP_PER_OCTAVE for each power of two. A bucket is
-     * so small that at most one boundary between two codes is in it. */
+    /* Magnitudes in [2^-24, 1) are divided into buckets, FSDP_MAP_PER_OCTAVE for each power of two.
+     * Buckets are so small that each contains at most one boundary between two codes. */
     FSDP_MAP_PER_OCTAVE = 256,
     FSDP_MAP_BUCKETS = 24 * FSDP_MAP_PER_OCTAVE
 };
 
 typedef struct fsdp_dynamic_map {
     float value[FSDP_MAP_VALUES];
-    /* bound[c] is halfway between value[c] and value[c + 1]. The last one is infinite. */
+    /* bound[c] is halfway between value[c] and value[c + 1]. The last bound is infinite. */
     float bound[FSDP_MAP_VALUES];
-    /* The code of the smallest magnitude in each bucket: [0] for positive numbers, [1] the code of
-     * the largest magnitude in each bucket for negative numbers. */
+    /* first[0]: the code of the smallest magnitude of each bucket, for positive numbers. first[1]:
+     * the code of the largest magnitude of each bucket, for negative numbers. In both cases this is
+     * the smallest code of the bucket. */
     uint8_t first[2][FSDP_MAP_BUCKETS];
 } fsdp_dynamic_map;
 

@@ -12,7 +12,7 @@ enum {
     FSDP_ERROR_BYTES = 1024 /* size of a message, including the terminating 0 */
 };
 
-/* A saved error. With all fields zero, it is FSDP_OK. */
+/* A saved error. If all fields are zero, the saved status is FSDP_OK. */
 typedef struct fsdp_saved_error {
     fsdp_status status;
     char message[FSDP_ERROR_BYTES]; /* unspecified if `status` is FSDP_OK */

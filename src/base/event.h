@@ -1,6 +1,7 @@
 /* An event: a point in asynchronous work that any thread may wait for, like cudaEvent_t. An
- * implementation embeds this struct in its own and sets both function pointers. An event has one
- * owner, who destroys it. A NULL pointer is an event that has already occurred. */
+ * implementation embeds this struct in a struct of its own and sets both function pointers. An
+ * event has one owner, which destroys the event. A NULL pointer is an event that has already
+ * occurred. */
 #pragma once
 #include <fsdp/base.h>
 

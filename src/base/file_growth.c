@@ -37,7 +37,7 @@ static guard begin(void)
     return g;
 }
 
-/* Discard the signal if the call has raised it, and restore the signal mask. errno is not
+/* Discard SIGXFSZ if the system call has raised it, and restore the signal mask. errno is not
  * changed. */
 static void end(const guard *g)
 {

@@ -14,5 +14,5 @@ ssize_t fsdp_growing_write(int fd, const void *bytes, size_t n);
 ssize_t fsdp_growing_pwrite(int fd, const void *bytes, size_t n, off_t at);
 int fsdp_growing_truncate(int fd, off_t bytes);
 int fsdp_growing_fallocate(int fd, off_t at, off_t bytes);
-/* As posix_fallocate(): return an errno value, or 0. */
+/* Like posix_fallocate(), return an errno value, or 0 if the call succeeds. */
 int fsdp_growing_posix_fallocate(int fd, off_t at, off_t bytes);

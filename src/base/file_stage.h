@@ -26,9 +26,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_stage_create(const char *dir, uint64_t byt
 /* Stop the worker and free `stage`. Requests that have not begun are dropped. Accepts NULL. */
 void fsdp_file_stage_destroy(fsdp_file_stage *stage);
 
-/* Reserve disk space for the first `bytes` bytes of the file, so that a later write cannot find the
- * disk full. The file never shrinks. Return FSDP_ERR_IO if there is not enough space; the message
- * contains the folder and the number of bytes. */
+/* Reserve disk space for the first `bytes` bytes of the file, so that a later write cannot fail
+ * because the disk is full. The file never shrinks. Return FSDP_ERR_IO if there is not enough
+ * space; the message contains the folder and the number of bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes);
 
 /* Queue a request and return its ticket. write() copies `bytes` bytes from `data` to the file at
@@ -42,9 +42,9 @@ fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, v
                                       size_t bytes, fsdp_event *after);
 /* Copy `bytes` bytes of the file at `offset` to `data` immediately, in the calling thread. Any
  * thread may call this. The requests that wrote these bytes must have been waited for, and no
- * queued request may read or write them. */
+ * queued request may read or write these bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, uint64_t offset,
                                                  void *data, size_t bytes);
 /* Wait for a request and all earlier ones. Return FSDP_OK if all of them succeeded. Once a request
- * has failed, every wait for it or for a later one returns its error. */
+ * has failed, every wait for this request or for a later one returns the error of this request. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket);

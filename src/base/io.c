@@ -1,4 +1,4 @@
-/* Reading files. */
+/* Reads and maps files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

@@ -33,8 +33,8 @@ bool fsdp_path_exists(const char *path);
 bool fsdp_directory_has_file(const char *dir, const char *name);
 /* Set *place to the path that a file written to `path` has: `path` itself or, if that is a symbolic
  * link, the path at the end of the links, which need not exist. So the symbolic link is not
- * replaced by the file, as with Python's open(path, "w"). The caller owns *place. Returns
- * FSDP_ERR_IO for a cycle of links. */
+ * replaced by the file, as with Python's open(path, "w"). The caller owns *place. Return
+ * FSDP_ERR_IO if the links form a cycle. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_follow(const char *path, char **place);
 /* Return FSDP_OK for a regular file, a directory, or a path that does not exist. Return
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
@@ -49,7 +49,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
 /* List the names in a directory, without "." and "..", in byte order (strcmp). *names is one block
  * of memory. The caller owns it and frees it with fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_list(const char *path, char ***names, size_t *count);
-/* Remove a file, or a directory with its contents (rm -r). Links are removed, not followed. Returns
+/* Remove a file, or a directory with its contents (rm -r). Links are removed, not followed. Return
  * FSDP_OK if the path does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tree_remove(const char *path);
 /* Return FSDP_ERR_IO if the file system of `path` has fewer than `bytes` bytes free. The message
@@ -80,8 +80,8 @@ typedef struct fsdp_atomic_file fsdp_atomic_file;
 
 /* Begin a file that will become `path`, and remove the temporary files of `path` that killed
  * processes left behind. `reserve_bytes` is the size of the file, or 0 if the caller does not know
- * the size. This function reserves `reserve_bytes` bytes on the disk, so that a full disk is
- * reported before anything is written. */
+ * the size. This function reserves `reserve_bytes` bytes on the disk, so that a full disk causes an
+ * error before anything is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
 /* After this call, blocks of zeros are not written. They become holes in the file, which use no
@@ -137,8 +137,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_e
  * `pid` on this host. begin() calls this. A program should also call this shortly before it exits,
  * and after another process was killed. Directories that cannot be removed remain. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
-/* Return a temporary path next to `path`; the caller owns the result. The caller should remove what
- * it creates there. If this process is killed before that, sweep() removes the rest. */
+/* Return a temporary path next to `path`; the caller owns the result. The caller should remove
+ * everything that it creates at this path. If this process is killed before that, sweep() removes
+ * it. */
 char *fsdp_atomic_directory_temporary(const char *path);
 /* Return true if `name` has the form of a temporary name, which only unfinished writes use. */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
@@ -146,8 +147,8 @@ bool fsdp_atomic_directory_is_unfinished(const char *name);
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Return true if a file or folder of the old directory is stale. It is stale if it is a part of
- * what the new directory replaces, for example an old shard, or an index of another format. A stale
+/* Return true if a file or folder of the old directory is stale. It is stale if the new contents
+ * replace it under another name, for example an old shard, or an index of another format. A stale
  * file is not kept, even if the new directory has no file of the same name.
  *
  * `old` and `fresh` are the paths of the old and the new directory. `name` is the path of a file or

@@ -15,7 +15,7 @@ typedef enum fsdp_io_call {
 void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
 
 /* Count a system call of kind `call`. If it must fail, set errno and return true. atomic_file.c and
- * atomic_directory.c call this before such calls. */
+ * atomic_directory.c call this function before such system calls. */
 #ifdef FSDP_TESTING
 bool fsdp_io_should_fail(fsdp_io_call call);
 #else

@@ -1,4 +1,4 @@
-/* Reading and writing JSON: config.json, weight indexes, safetensors headers, JSON lines.
+/* Reads and writes JSON: config.json, weight indexes, safetensors headers, JSON lines.
  *
  * This is a thin typed layer over jansson, which only json.c and json_write.c include. A document
  * (fsdp_json) owns its values. A node (fsdp_json_node) is the position of a value in a document; it
@@ -9,8 +9,8 @@
  * Reading and writing match Python's json module. Integers of any length keep all digits, and NaN
  * and Infinity are numbers. Floats are printed as Python's repr prints them. A string may
  * contain NUL characters, but only fsdp_json_get_strn() returns such a string; a key may not. Half
- * of a surrogate pair is refused, since it has no UTF-8. Changing one value keeps all others, so a
- * config.json keeps keys that this library does not know. */
+ * of a surrogate pair is refused, because UTF-8 cannot represent it. Changing one value keeps all
+ * others, so a config.json keeps keys that this library does not know. */
 #pragma once
 #include <stdint.h>
 
@@ -143,8 +143,8 @@ void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *v
 /* Set the value to `value` [length], which need not end in NUL and may contain NULs. The caller has
  * checked that it is UTF-8. */
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length);
-/* Set the value to that of `node`, a value of another document. Both documents then share the
- * value, and neither of them may change it. */
+/* Set the value of `key` to the value of `node`, which belongs to another document. Both documents
+ * then share this value, and the caller must not change it through either document. */
 void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* an empty object */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */

@@ -1,4 +1,4 @@
-/* What json.c and json_write.c share. */
+/* Declarations that json.c and json_write.c share. */
 #pragma once
 #include <jansson.h>
 
@@ -16,6 +16,6 @@ struct fsdp_json {
  * NUL, so it cannot be mistaken for such a number. Return the literal if `value` is such a number,
  * else NULL. */
 const char *fsdp_json_raw_number(const json_t *value);
-/* Return the bytes [length] of `value`, a string that does not represent a number as above. A NUL
- * follows them. */
+/* Return the bytes [length] of `value`, a string that does not represent a number (see
+ * fsdp_json_raw_number()). A NUL follows the bytes. */
 const char *fsdp_json_string(const json_t *value, size_t *length);

@@ -191,7 +191,7 @@ void fsdp_json_append_u64(fsdp_json_node array, uint64_t value)
 
 void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count)
 {
-    json_t *last = NULL; /* equal neighbors, as in a mask, share one number */
+    json_t *last = NULL; /* consecutive equal values, as in a mask, share one json_t */
     for (size_t i = 0; i < count && array.doc->status == FSDP_OK; i++) {
         last = i && values[i] == values[i - 1] ? json_incref(last) : json_integer(values[i]);
         append_value(array, last);

@@ -1,7 +1,7 @@
 /* Log lines on stderr. FSDP_LOG=info,comm:debug sets the level of the component comm to debug, and
  * the level of all other components to info. A line begins with [rank/world_size]. Only rank 0
  * prints lines of level info; every rank prints lines of all other levels. The library itself never
- * prints errors; it returns them. */
+ * prints errors. It returns errors to the caller. */
 #pragma once
 #include <stdarg.h>
 

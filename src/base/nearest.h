@@ -9,11 +9,11 @@
 int fsdp_edit_distance(const char *a, const char *b);
 
 /* Return the index of the name that is nearest to `word`, among the names that are near. If several
- * of these are equally near, return the first.
+ * names are equally near, return the first of them.
  *
- * A name is near if a few edits turn it into `word`: at most a third of the number of letters of
- * the longer of the two. A name is also near if it begins with `word` (at least 2 letters), or if
- * it differs from `word` only in case.
+ * A name is near if a few edits turn it into `word`. The number of edits may be at most a third of
+ * the number of letters of `word` or of the name, whichever is longer. A name is also near if it
+ * begins with `word` (at least 2 letters), or if it differs from `word` only in case.
  *
  * If no name is near, return the index of the shortest name that has `word` as a part: "dtype" is a
  * part of "param-dtype". If there is no such name, return -1. */

@@ -73,7 +73,7 @@ fsdp_status fsdp_path_follow(const char *path, char **place)
     char *at = fsdp_strdup(path);
     for (int links = 0; at && links <= MAX_LINKS; links++) {
         const ssize_t n = readlink(at, target, sizeof target - 1);
-        if (n < 0) { /* no link, or nothing */
+        if (n < 0) { /* `at` is not a link, or nothing exists there */
             *place = at;
             return FSDP_OK;
         }
@@ -182,7 +182,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Append the names in a directory to *text. Each is followed by a NUL. */
+/* Append the names in a directory to *text. A NUL follows each name. */
 static fsdp_status read_names(DIR *dir, const char *path, char **text, size_t *bytes, size_t *count)
 {
     size_t cap = 0;

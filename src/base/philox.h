@@ -27,7 +27,7 @@ static inline fsdp_philox fsdp_philox4x32(uint64_t key, uint64_t counter_low, ui
     return (fsdp_philox){{c0, c1, c2, c3}};
 }
 
-/* Convert random bits to a uniform number in [0, 1), a multiple of 2^-24. */
+/* Convert random bits to a uniform number in [0, 1). The number is a multiple of 2^-24. */
 static inline float fsdp_uniform_from_bits(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
@@ -37,7 +37,8 @@ static inline float fsdp_uniform_from_bits(uint32_t bits)
  * random number of 16 bits, and is kept if this number is at least the threshold. To get the number
  * of element e, call the generator with counter e / 8. The four words of the result have eight
  * halves; half 2 * w is the lower half of word w. The number is half e % 8. Since the numbers have
- * 16 bits, p is in effect rounded to a multiple of 2^-16. Only p = 1 drops all elements. */
+ * 16 bits, p is in effect rounded to a multiple of 2^-16. All elements are dropped only if p is 1.
+ */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;

@@ -36,8 +36,8 @@ static bool reads_back(double x, const char *digits, int exponent)
 
 /* Add one unit to the last digit, and return the exponent of the result. This is needed if x is a
  * power of two. The doubles just below x are closer together than those just above it. So the
- * n-digit decimal that is nearest to x may be a little less than x, and read back as the double
- * below x, while the next larger n-digit decimal reads back as x. */
+ * n-digit decimal that is nearest to x may be a little less than x and may read back as the double
+ * below x. In this case, the next larger n-digit decimal may read back as x. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

@@ -1,4 +1,4 @@
-/* Numbers as text. */
+/* Writes numbers as text. */
 #pragma once
 #include <stddef.h>
 

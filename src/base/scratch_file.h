@@ -18,5 +18,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_fd_read_at(int fd, const char *name, uint64_t o
  * *fd to its descriptor. The file disappears when it is closed. The message of FSDP_ERR_IO contains
  * the folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_scratch_file_create(int *fd);
-/* The name of such a file in error messages. */
+/* The name of a file of fsdp_scratch_file_create() in error messages. */
 extern const char fsdp_scratch_file_name[];

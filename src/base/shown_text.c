@@ -20,7 +20,8 @@ fsdp_shown_text fsdp_show_text(const char *text)
 {
     fsdp_shown_text shown = {""};
     static const char more[] = "...";
-    size_t n = 0, fits = 0; /* `fits`: where "..." can be written, at the end of a character */
+    size_t n = 0, fits = 0; /* `fits`: the last end of a character in `shown` after which "..."
+                               still has space */
     for (; *text; text++) {
         char bytes[5];
         const size_t count = show_byte((unsigned char)*text, bytes);

@@ -1,4 +1,4 @@
-/* Texts of users in messages of one line. */
+/* Shows texts of users in messages that must stay on one line. */
 #pragma once
 
 /* A text that can be printed: see fsdp_show_text(). */

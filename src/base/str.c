@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 
-/* Make room for n more bytes and a NUL. Return false when out of memory. */
+/* Make sure that n more bytes and a NUL can be appended. Return false when out of memory. */
 static bool reserve_room(fsdp_str *s, size_t n)
 {
     if (!s->failed && !FSDP_GROW(s->data, s->cap, s->len + n + 1))

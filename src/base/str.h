@@ -17,7 +17,7 @@ char *fsdp_str_take(fsdp_str *s);
 void fsdp_str_fini(fsdp_str *s);
 
 /* The unused remainder of a buffer of fixed size: `left` bytes at `at`, including the final NUL.
- * Text that does not fit is truncated. */
+ * Text that is longer than this remainder is truncated. */
 typedef struct fsdp_text {
     char *at;
     size_t left;
@@ -25,8 +25,8 @@ typedef struct fsdp_text {
 
 FSDP_PRINTF(2, 3) void fsdp_text_printf(fsdp_text *t, const char *format, ...);
 
-/* Append a copy of `name` to a growing list. The list *names owns its *n names and has room for
- * *cap. */
+/* Append a copy of `name` to a growing list. The list *names has *n names, which it owns, and a
+ * capacity of *cap names. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_add(char ***names, size_t *n, size_t *cap, const char *name);
 void fsdp_names_free(char **names, size_t n);
 

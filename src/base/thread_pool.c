@@ -36,7 +36,7 @@ struct fsdp_thread_pool {
     pthread_cond_t wake, idle;
     bool spins;
     /* The lock protects the two fields below. */
-    bool stopping, open; /* while `open` is true, workers may enter the job */
+    bool stopping, open; /* `open`: a job is open, so workers may enter it */
     /* The two fields below are written only under the lock. */
     _Atomic uint64_t job; /* number of the newest job; a worker enters a job at most once */
     _Atomic int inside;   /* number of workers that are in the job */

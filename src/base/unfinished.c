@@ -6,7 +6,8 @@
  * directory, which will be removed. PID is the writer's process id, and HEX is the time in 16
  * hexadecimal digits. If the writer has ended, the next write of PATH removes such entries, or
  * moves the old directory back if nothing is at PATH. The names are long so that no file of a user
- * has such a name by chance; a user may well have a PATH.old-20251122. */
+ * has such a name by chance. A shorter name such as PATH.old-20251122 could be that of a user's
+ * file. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

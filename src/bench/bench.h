@@ -4,7 +4,7 @@
  * which the launching process samples memory. Finally, all ranks measure the speed of single matrix
  * products in the shapes of this run, at the same time.
  *
- * Note [Model FLOP utilisation]. `flops` is the number of operations that one rank needs in a step
+ * Note [Model FLOP utilization]. `flops` is the number of operations that one rank needs in a step
  * to compute the loss and its gradients. Operations that recompute a result are not counted, and
  * neither are operations whose results are never used. Each model type counts its own operations
  * (fsdp_model_type.work).
@@ -47,7 +47,8 @@ typedef struct fsdp_bench_config {
     int32_t target; /* target tokens of a row; 0 for all models except SEQ2SEQ */
     int steps;
     uint64_t seed;
-    const char *device; /* as fsdp_rank_device_create() takes it; NULL: the default */
+    const char *device; /* name of the device, for fsdp_rank_device_create(); NULL: the default
+                           device */
     const char *isa;    /* NULL: the best instruction set */
     /* the time at which the job was started, as fsdp_clock_s() counts it */
     double start_s;
@@ -88,7 +89,7 @@ typedef struct fsdp_bench_result {
     double page_faults, page_faults_last;
     double tokens_per_s; /* source and target tokens of all ranks per second */
     double flops;        /* operations of one rank in one step */
-    /* See Note [Model FLOP utilisation]. NAN if the device has no threads whose rate can be
+    /* See Note [Model FLOP utilization]. NAN if the device has no threads whose rate can be
      * measured. */
     double gemm_gflops, mfu;
     char device[256]; /* the device of this rank, by fsdp_device_describe() */

@@ -25,8 +25,8 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_shared_buffer *shared; /* [ranks][max_bytes]: one lane for each rank */
-    /* [max_bytes] each: input and result of a collective; give[i] is value_of(weight_of(rank),
-     * i) */
+    /* [max_bytes] each. give: the input of a collective; give[i] is value_of(weight_of(rank), i).
+     * get: its result */
     float *give, *get;
     int rank, ranks;
     size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
@@ -140,8 +140,8 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* fsdp_all_reduce() replaces its input by the sum, in `get`. So the input of each call is the
- * result of the previous call, and the values grow with each call. */
+/* Reduce `get` in place: fsdp_all_reduce() replaces its input by the sum. So the input of each call
+ * is the result of the previous call, and the values grow with each call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -374,8 +374,8 @@ static bool choose_size(bench *b, int k)
     return k == 0;
 }
 
-/* Measure collective i with all sizes. Two small sizes may become equal when they are rounded; then
- * the second one is skipped. */
+/* Measure collective i with all sizes. Two small sizes may become equal when they are rounded. In
+ * that case, the second one is skipped. */
 static fsdp_status measure_sizes(bench *b, int i, fsdp_bench_collective_fn *each, void *arg)
 {
     size_t before = 0;

@@ -50,7 +50,7 @@ typedef struct fsdp_bench_collective {
 
 typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collective *measured);
 
-/* The number of measurements for each size: memcpy, three collectives in both ways, and
+/* The number of measurements for each size: memcpy, three collectives in two ways each, and
  * broadcast. */
 enum {
     FSDP_BENCH_COLLECTIVES = 8,

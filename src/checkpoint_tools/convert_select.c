@@ -69,10 +69,9 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* The source may have none of the keys below which a model is usually stored. Then only the tensors
- * at the top of the source are taken as the model, and the tensors below keys are left out. In this
- * case, report in a note which tensors are left out, because the user may want a model that is
- * among them. */
+/* Report in a note which tensors below keys are left out, if the source has none of the keys below
+ * which a model is usually stored. In that case, only the tensors at the top of the source are
+ * taken as the model, but the user may want a model that is among the other tensors. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;

@@ -18,7 +18,7 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
-    /* [selection.n] number that the writer gave to each tensor; tied tensors have one number */
+    /* [selection.n] number that the writer gave to each tensor; tied tensors share a number */
     size_t *numbers;
     bool *is_tied; /* [selection.n] true: an earlier item has the same data */
 } writing;

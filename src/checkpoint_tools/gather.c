@@ -22,7 +22,8 @@
 #include "src/train/checkpoint_tie.h"
 
 enum {
-    PIECE_BYTES = 1 << 20, /* read at once from a file without checksums of blocks */
+    PIECE_BYTES = 1 << 20, /* number of bytes that are read at a time from a file that has no
+                              checksums of blocks */
     MAX_SHOWN = 8
 };
 
@@ -41,14 +42,17 @@ typedef struct gathering {
     fsdp_group *group;
     const fsdp_gather_options *options;
     fsdp_gather_result *result;
-    text metadata, state; /* .metadata and trainer_state.json */
-    const char *from;     /* the folder of this rank from which they were read; NULL: none */
+    text metadata, state; /* the contents of .metadata and trainer_state.json */
+    const char *from;     /* the folder on this host from which `metadata` and `state` were read;
+                             NULL: none */
     fsdp_dcp_metadata *parsed;
-    const char **names; /* [n] the files of ranks, sorted; borrowed from `parsed` */
-    char **paths;       /* [n] on this host; NULL: this host does not have the file */
+    const char **names; /* [n] names of the files that the ranks wrote, sorted; borrowed from
+                           `parsed` */
+    char **paths;       /* [n] paths of these files on this host; NULL: this host does not have the
+                           file */
     size_t n;
     fsdp_remote_files *files;
-    fsdp_atomic_directory *target; /* on rank 0 */
+    fsdp_atomic_directory *target; /* the new folder, on rank 0; NULL on other ranks */
 } gathering;
 
 static bool is_first(const gathering *g)
@@ -148,8 +152,8 @@ static fsdp_status check_save(const char *dir, const text *state)
     return status;
 }
 
-/* Compare the folder `dir` with `label`, whose files are g->metadata and g->state. If these are not
- * set, take them from `dir`. */
+/* Check that the files of the folder `dir` are equal to g->metadata and g->state, which were read
+ * from the folder `label`. If g->metadata is not set, set g->metadata and g->state from `dir`. */
 static fsdp_status examine_folder(gathering *g, const char *dir, const char *label)
 {
     text metadata = {0}, state = {0};
@@ -173,7 +177,8 @@ static fsdp_status examine_folder(gathering *g, const char *dir, const char *lab
     return status;
 }
 
-/* Examine the folders that this host has. If this rank is the only one, it must have all. */
+/* Examine the folders that this host has. If this rank is the only one, its host must have all
+ * folders. */
 static fsdp_status examine_folders(gathering *g)
 {
     const bool alone = fsdp_group_world_size(g->group) == 1;
@@ -247,7 +252,8 @@ static fsdp_status list_names(gathering *g)
     return g->paths ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Find file `i` in the folders of this host. If several have it, use the first. */
+/* Find file `i` in the folders of this host. If several folders have the file, use the first of
+ * them. */
 static fsdp_status find_path(gathering *g, size_t i)
 {
     for (size_t d = 0; d < g->n_dirs && !g->paths[i]; d++) {
@@ -270,7 +276,8 @@ static fsdp_status find_paths(gathering *g)
     return FSDP_OK;
 }
 
-/* Return an error that names the files that no folder has, and the hosts that saved them. */
+/* Check that each file is in a folder of some host. If not, return an error that names the missing
+ * files and the hosts that saved them. */
 static fsdp_status check_all_are_somewhere(const gathering *g)
 {
     fsdp_json *state = NULL;
@@ -312,13 +319,13 @@ typedef struct copying {
     size_t i;
     int fd; /* the open file; -1: another host has it */
     char *label;
-    fsdp_mapping size;       /* `bytes` is the size of the file, and there are no data */
+    fsdp_mapping size;       /* only `bytes` is set: the size of the file */
     fsdp_block_check *check; /* NULL: the file has no checksums of blocks */
     unsigned char *piece;
     size_t piece_bytes;
 } copying;
 
-/* Read bytes of the file or of its checksums. */
+/* Read bytes [offset, offset + bytes) of the open file `fd`. */
 static fsdp_status read_descriptor(int fd, const char *label, uint64_t offset, unsigned char *to,
                                    size_t bytes)
 {
@@ -344,7 +351,8 @@ static fsdp_status read_data(void *context, uint64_t offset, void *out, size_t b
     return fsdp_remote_files_read(c->g->files, c->i, FSDP_REMOTE_DATA, offset, out, bytes);
 }
 
-/* Read the checksums of the file, and write them. A file of another program has none. */
+/* Copy the file with the checksums of blocks, and create c->check from it. Do nothing if another
+ * program wrote the checkpoint, because such a checkpoint does not have this file. */
 static fsdp_status copy_sums(copying *c, const char *to)
 {
     const gathering *g = c->g;

@@ -1,4 +1,4 @@
-/* Puts a checkpoint of torch.distributed.checkpoint together whose files are in several folders.
+/* Puts together a checkpoint of torch.distributed.checkpoint whose files are in several folders.
  * `fsdp train` on several hosts leaves such folders if the hosts have disks of their own (Note
  * [Hosts' own disks] in src/dcp/disks.h). */
 #pragma once
@@ -12,7 +12,7 @@ typedef struct fsdp_gather_options {
 } fsdp_gather_options;
 
 typedef struct fsdp_gather_result {
-    size_t files;  /* number of files of ranks */
+    size_t files;  /* number of files that the ranks of the save wrote */
     int64_t bytes; /* total size of these files */
     int hosts;     /* number of hosts from which files have come */
 } fsdp_gather_result;
@@ -20,9 +20,9 @@ typedef struct fsdp_gather_result {
 /* Write the folder `to` on rank 0's host with all files of the checkpoint that is in the folders
  * `dirs` [n_dirs]. Each rank looks for the folders on its own host, where some of them may be
  * missing. All folders must have the same .metadata and trainer_state.json. Files are sent in
- * pieces (src/dcp/remote_files.h). All checksums are verified, of blocks before they are written.
- * `to` appears complete or not at all, and is never replaced. *result is set on rank 0. Collective;
- * if one rank fails, all fail.
+ * pieces (src/dcp/remote_files.h). All checksums are verified; those of blocks are verified before
+ * the blocks are written. `to` appears complete or not at all, and is never replaced. *result is
+ * set on rank 0. Collective; if one rank fails, all fail.
  *
  * @return FSDP_ERR_INVALID if `to` exists and is not an empty folder, or if the folders are of two
  *         saves; FSDP_ERR_NOT_FOUND if no rank has one of the folders, or a file of the checkpoint;

@@ -53,7 +53,7 @@ typedef struct output {
     const char *name;
     const fsdp_checkpoint_entry *from;
     const fsdp_safetensors_dtype *dtype;
-    bool is_nf4; /* `from` is a weight in NF4, which is described by: */
+    bool is_nf4; /* `from` is a weight in NF4; the field `nf4` describes it */
     fsdp_nf4_entry nf4;
 } output;
 
@@ -65,10 +65,12 @@ typedef struct merge {
     fsdp_device *device;
     output *outputs; /* [n] sorted by name */
     size_t n;
-    update *updates; /* [n_parts] those of the tensor that is being written; the first n_updates */
+    update *updates; /* [n_parts] the first n_updates entries are the updates of the tensor that is
+                        being written */
     size_t n_updates;
-    float *piece;      /* [PIECE_BYTES] */
-    char *raw, *bytes; /* [2 * PIECE_BYTES] a piece as it was read, and as it is written */
+    float *piece;      /* PIECE_BYTES bytes: a piece as float32 values */
+    char *raw, *bytes; /* [2 * PIECE_BYTES] raw: a piece as it was read; bytes: the piece as it is
+                          written */
     bool is_quantized; /* a weight of the base model is in NF4 */
     fsdp_merge_result result;
 } merge;
@@ -127,13 +129,15 @@ static const char *name_of(const part *p, const fsdp_parameter *parameter)
     return NULL;
 }
 
-/* Return true if the adapter has a tensor that takes the place of this parameter's. */
+/* Return true if the adapter has a tensor that replaces the base model's tensor of this
+ * parameter. */
 static bool replaces(const fsdp_parameter *parameter)
 {
     return fsdp_parameter_requires_grad(parameter) && !parameter->in_adapter;
 }
 
-/* Find the parameter of part `p` whose tensor in the base model is `entry`. NULL if there is none.
+/* Find the parameter of adapter `p` whose tensor in the base model is `entry`. *parameter is NULL
+ * if there is none.
  */
 static fsdp_status find_parameter(const merge *m, const part *p, const fsdp_checkpoint_entry *entry,
                                   const fsdp_parameter **parameter)
@@ -208,7 +212,7 @@ static fsdp_status list_base(merge *m)
     return FSDP_OK;
 }
 
-/* Add the tensors that an adapter replaces and the base model lacks, such as those of a new
+/* Add the tensors that the adapter has and the base model lacks, such as those of a new
  * classifier. */
 static fsdp_status list_new(merge *m, const part *p)
 {
@@ -332,7 +336,8 @@ static void add_to_rows(const update *u, float *rows, int64_t begin, int64_t n, 
 
 /* --- writing --- */
 
-/* Write a weight in NF4, and add the updates. */
+/* Write a weight that is in NF4 in the base model, with the updates added to it, as floating-point
+ * numbers. */
 static fsdp_status write_nf4_rows(merge *m, const output *o, fsdp_weights_writer *writer, size_t i,
                                   fsdp_nf4_values *values)
 {
@@ -368,7 +373,7 @@ static fsdp_status write_nf4(merge *m, const output *o, fsdp_weights_writer *wri
     return status;
 }
 
-/* Write a tensor that only changes its dtype, or nothing, in pieces. */
+/* Write a tensor that has no update, in pieces. Its dtype may change. */
 static fsdp_status copy_tensor(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
 {
     const fsdp_safetensors_dtype *from = fsdp_safetensors_dtype_by_name(o->from->dtype_name);

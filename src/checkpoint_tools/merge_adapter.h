@@ -7,7 +7,8 @@
 
 /* {0}: all fields have their defaults. */
 typedef struct fsdp_merge_options {
-    const char *model; /* folder or hub name of the base model; NULL: as adapter_config.json says */
+    const char *model; /* folder or hub name of the base model; NULL: the model that
+                          adapter_config.json names */
     /* [n_adapters] Factors of the adapters' updates. NULL: 1 for each. */
     const double *weights;
     /* Subtract the updates. This undoes a merge, up to rounding. */
@@ -28,8 +29,9 @@ typedef struct fsdp_merge_result {
     size_t replaced; /* tensors that come from an adapter: biases and modules_to_save */
 } fsdp_merge_result;
 
-/* Write the folder `to` with the model of the adapters in the folders `adapters` [n_adapters]. Sums
- * are computed in float32, and rounded once. The folder appears complete or not at all. */
+/* Merge the adapters in the folders `adapters` [n_adapters] into their base model, and write the
+ * result to the folder `to`. Sums are computed in float32, and rounded once. The folder appears
+ * complete or not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters,
                                                 const char *to, const fsdp_merge_options *options,
                                                 fsdp_merge_result *result);

@@ -52,7 +52,8 @@ static const char *const suffixes[] = {[PACKED] = "",
 typedef struct output {
     const char *name;
     piece_kind kind;
-    const fsdp_checkpoint_entry *from; /* the tensor, or the weight to which it belongs */
+    const fsdp_checkpoint_entry *from; /* the tensor of the source; for a companion tensor (scales,
+                                          levels), its weight */
     const fsdp_safetensors_dtype *dtype;
     const int64_t *shape; /* [ndim] */
     int ndim;
@@ -62,7 +63,7 @@ typedef struct output {
 
 /* The weight that is being quantized. */
 typedef struct weight {
-    const fsdp_checkpoint_entry *from; /* NULL: none */
+    const fsdp_checkpoint_entry *from; /* NULL: no weight has been begun */
     fsdp_quantized *q;
     float *absmax;  /* [q->blocks] */
     uint8_t *codes; /* [q->blocks] */
@@ -80,7 +81,8 @@ typedef struct folder_run {
     size_t n, cap;
     weight now;
     float *values;     /* [PIECE] */
-    char *raw, *bytes; /* [8 * PIECE] a piece as it was read, and as it is written */
+    char *raw, *bytes; /* [8 * PIECE] raw: a piece as it was read; bytes: the piece as it is
+                          written */
 } folder_run;
 
 /* --- which tensors are written --- */
@@ -267,8 +269,8 @@ static fsdp_status write_packed(folder_run *run, const output *o, fsdp_weights_w
     return FSDP_OK;
 }
 
-/* Write the JSON object that bitsandbytes reads. Spaces follow it, because its size must be known
- * before the offset is. */
+/* Write the JSON object that bitsandbytes reads. Pad it with spaces to STATE_BYTES bytes, because
+ * the size of the tensor must be known before the offset is computed. */
 static fsdp_status write_state(const folder_run *run, const output *o, fsdp_weights_writer *writer,
                                size_t i)
 {

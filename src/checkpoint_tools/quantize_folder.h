@@ -8,9 +8,9 @@
 typedef struct fsdp_quantize_folder_options {
     /* Which weights become NF4. NULL: weights in NF4 become floating-point numbers. */
     const fsdp_quantize_options *quantize;
-    /* true: the other floating-point tensors are written in `dtype`, and weights that were in NF4,
-     * too. false: tensors keep their dtype, and weights that were in NF4 get the dtype that they
-     * had before they were quantized. */
+    /* true: floating-point tensors that do not become NF4 are written in `dtype`, and so are
+     * weights that were in NF4. false: tensors keep their dtype, and weights that were in NF4 get
+     * the dtype that they had before they were quantized. */
     bool has_dtype;
     fsdp_dtype dtype;
     int64_t max_shard_bytes;           /* maximum bytes of a file; 0: 50e9 */
@@ -26,8 +26,8 @@ typedef struct fsdp_quantize_folder_result {
 } fsdp_quantize_folder_result;
 
 /* Write the folder `to` from the Hugging Face folder or hub name `from`. The folder appears
- * complete or not at all. FSDP_ERR_INVALID if `from` has weights in NF4 already, or has none to
- * undo. */
+ * complete or not at all. Return FSDP_ERR_INVALID if options->quantize is set and `from` has
+ * weights in NF4 already, or if options->quantize is NULL and `from` has no weights in NF4. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_folder(const char *from, const char *to,
                                                  const fsdp_quantize_folder_options *options,
                                                  fsdp_quantize_folder_result *result);

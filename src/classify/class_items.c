@@ -329,7 +329,8 @@ static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
     return flag ? fsdp_error(FSDP_ERR_INVALID, "%s; %s is something else", flag, r->path) : FSDP_OK;
 }
 
-/* Read rows or lines. The name of the file says which or, if it does not, the first bytes do. */
+/* Read the file as rows or as lines. The name of the file decides which. If the name is unknown,
+ * the first bytes decide. */
 static fsdp_status read_open_file(reader *r, fsdp_input *input)
 {
     const fsdp_name_kind kind = fsdp_name_kind_of(r->config->input);

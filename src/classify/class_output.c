@@ -139,9 +139,8 @@ static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
     return FSDP_OK;
 }
 
-/* Return true if the columns include `name`. *at is the index at which it is looked for first, and
- * is set to the index after the one where it was found: most rows have the same keys in the same
- * order. */
+/* Return true if the columns include `name`. The search begins at index *at. *at is set to the
+ * index after the column that was found, because most rows have the same keys in the same order. */
 static bool has_column(const fsdp_class_output *o, const char *name, size_t *at)
 {
     for (size_t i = 0; i < o->n_columns; i++) {
@@ -154,7 +153,7 @@ static bool has_column(const fsdp_class_output *o, const char *name, size_t *at)
     return false;
 }
 
-/* A field of CSV cannot contain a NUL character. */
+/* Return an error if the value contains a NUL character, which a field of CSV cannot contain. */
 static fsdp_status check_field(const fsdp_class_output *o, const fsdp_class_item *item,
                                fsdp_json_node value)
 {

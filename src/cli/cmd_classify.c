@@ -133,7 +133,8 @@ static fsdp_status check_texts(const classify_config *config, int n)
     return check_output(run->output);
 }
 
-/* The file from which standard input is redirected would be replaced, too. */
+/* Return FSDP_ERR_INVALID if --output is the file from which the texts are read, because that file
+ * would be replaced. This includes a file from which standard input is redirected. */
 static fsdp_status check_same_file(const fsdp_classify_config *run)
 {
     const bool is_stdin = run->input && strcmp(run->input, "-") == 0;

@@ -1,5 +1,5 @@
-/* `fsdp config`: writes configuration files that Accelerate reads, too; converts and explains
- * them. */
+/* `fsdp config`: writes, converts and explains configuration files, which Accelerate can also read.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -90,7 +90,7 @@ static bool is_private(const char *name)
     return contains_any(name, words);
 }
 
-/* Append `value` with ~ for each occurrence of the home folder. */
+/* Append `value`, with ~ in place of each occurrence of the home folder. */
 static void append_value(fsdp_str *out, const char *value)
 {
     const char *home = getenv("HOME");

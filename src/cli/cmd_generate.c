@@ -161,8 +161,8 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
-/* Return FSDP_ERR_INVALID if --output is a file from which the run reads, or if its name says that
- * it is not JSON lines. */
+/* Return FSDP_ERR_INVALID if --output is a file from which the run reads, or if its name has the
+ * ending of another format than JSON lines. */
 static fsdp_status check_output(const generate_config *config)
 {
     const struct {
@@ -251,7 +251,7 @@ static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
     return FSDP_OK;
 }
 
-/* Set *doc to the row of a conversation with its answer. */
+/* Set *doc to the row of the conversation, with the answer added. */
 static fsdp_status answered_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
     FSDP_TRY(fsdp_json_parse("conversation", 1, r->conversation, strlen(r->conversation), doc));
@@ -331,7 +331,7 @@ static fsdp_status print_part(void *terminal, const char *text, size_t bytes)
     return FSDP_OK;
 }
 
-/* Read a line of stdin. If it is a terminal, a prompt is shown. */
+/* Read a line of stdin. If stdin is a terminal, show a prompt. */
 static fsdp_status read_line(void *terminal, char **line)
 {
     char *read = NULL;
@@ -355,7 +355,7 @@ static fsdp_status read_line(void *terminal, char **line)
     return status;
 }
 
-/* Prepare an interactive conversation. */
+/* Check the options for an interactive conversation, and set the function that reads its lines. */
 static fsdp_status set_terminal(generate_config *config)
 {
     if (config->json || config->output)

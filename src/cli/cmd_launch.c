@@ -1,7 +1,7 @@
 /* `fsdp launch`: starts the ranks of a command on one host or on several. This file finds the
- * program to run, and on one host starts the ranks again after a failure. src/launch has the
- * options, which are those of torchrun and of `accelerate launch`, and starts and watches the ranks
- * of one attempt. src/hosts runs a job over several hosts. */
+ * program to run, and in a job on one host starts the ranks again after a failure. src/launch has
+ * the options, which are those of torchrun and of `accelerate launch`, and starts and watches the
+ * ranks of one attempt. src/hosts runs a job over several hosts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -257,8 +257,8 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     int code = FSDP_EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
     fsdp_status status = fsdp_hosts_job_init(&job, options);
-    /* The ranks must not get the secret, even if the launcher read it from a file and not from
-     * here. */
+    /* The ranks must not get the secret, even if the launcher read it from a file and not from this
+     * variable. */
     unsetenv(FSDP_JOB_SECRET_ENV);
     if (status == FSDP_OK)
         status = fsdp_hosts_run(&job, &code);
@@ -268,7 +268,8 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     return code;
 }
 
-/* Run the job on the hosts that the user has named. This launcher starts the others by ssh. */
+/* Run the job on the hosts that the user has named. This launcher is the only launcher of the job.
+ * It runs mpirun, which reaches the hosts by ssh. */
 static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fsdp_host_list *hosts,
                       const fsdp_options *options)
 {

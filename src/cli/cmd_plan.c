@@ -20,7 +20,7 @@ typedef struct plan_config {
     const char *world_size;
     int local_world_size;
     bool schedule, json;
-    int64_t fit; /* bytes that a rank may have; 0: not given */
+    int64_t fit; /* most bytes that a rank may need; 0: not given */
 } plan_config;
 
 static const fsdp_option own[] = {
@@ -186,7 +186,7 @@ static fsdp_option *make_table(size_t *count)
     return table;
 }
 
-/* Propose what fits into c->fit bytes of a rank. */
+/* Propose options with which a rank needs at most c->fit bytes. */
 static fsdp_status print_fit(const plan_config *c, int world_size)
 {
     fsdp_fit *fit;
@@ -273,9 +273,9 @@ static fsdp_status check(void *config, const fsdp_options *options)
     return fsdp_train_options()->check(config, options);
 }
 
-/* Return the reason why option `name` has no effect, or NULL if it has an effect. The options for
- * speed only matter if the plan measures the speed of this machine: for an estimate without
- * --flops-per-rank. */
+/* Return the reason why option `name` has no effect, or NULL if it has an effect.
+ * --threads-per-rank and --isa have an effect only if the plan measures the speed of this machine,
+ * which it does for an estimate without --flops-per-rank. */
 static const char *without_effect(const void *config, const fsdp_options *options, const char *name)
 {
     const plan_config *c = config;

@@ -1,4 +1,4 @@
-/* `fsdp plot`: draws the loss curves in --metrics files, as a picture. */
+/* `fsdp plot`: draws the loss curves of runs as a picture. */
 #include <stdio.h>
 #include <string.h>
 

@@ -28,7 +28,7 @@ static bool is_restarted(void)
 }
 
 /* Return the number of ranks that --devices asks for, or 0 if this process is a rank already, or if
- * there is nothing to start. */
+ * --devices does not ask for several ranks. */
 static int ranks_to_start(const fsdp_train_config *config)
 {
     char *end;

@@ -1,5 +1,4 @@
-/* The program `fsdp`. Runs a command, and does what all commands need before and after
- * it. */
+/* The program `fsdp`. Runs a command, and does what is necessary before and after every command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -69,7 +68,8 @@ static int close_output(int exit_code)
 
 /* If the descriptor of standard input, output or error is closed, open /dev/null in its place.
  * Otherwise the next file that is opened would get this descriptor. /dev/null is opened in the
- * wrong mode, so reads from standard input fail, and so do writes to standard output and error. */
+ * wrong mode on purpose, so that reads from standard input fail, and so do writes to standard
+ * output and error. */
 static void fill_closed(void)
 {
     for (int fd = 0; fd <= 2; fd++)

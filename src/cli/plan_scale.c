@@ -13,8 +13,8 @@
 #include "src/train_config/config_device.h"
 
 enum {
-    /* Largest matrices of the product whose speed is measured. If the model has larger ones, the
-     * measurement uses these sizes, so that it needs little memory. */
+    /* Largest sizes of the matrices whose product is measured. If the model has larger matrices,
+     * the measurement uses these sizes, so that it needs little memory. */
     MOST_ROWS = 512,
     MOST_FEATURES = 4096
 };
@@ -59,8 +59,8 @@ fsdp_status fsdp_plan_scale_check(fsdp_plan_scale_config *c, const fsdp_options 
 
 /* --- the rate of a rank --- */
 
-/* Measure the fastest matrix product of the model on one thread, and multiply by the threads that a
- * rank would have on this machine. */
+/* Measure the rate of the model's fastest matrix product on one thread, and multiply it by the
+ * number of threads that a rank would have on this machine. */
 static fsdp_status measure_flops(const fsdp_train_config *train, const fsdp_plan *plan,
                                  double *flops_per_s, char source[160])
 {
@@ -91,7 +91,7 @@ static fsdp_status measure_flops(const fsdp_train_config *train, const fsdp_plan
 }
 
 /* Set *options to the values that the user gave. If the user did not give --flops-per-rank, measure
- * the rate with the products of `plan`, which is one of the plans. */
+ * the rate with the matrix products of `plan`, which may be any one of the plans. */
 static fsdp_status read_options(const fsdp_train_config *train, const fsdp_plan_scale_config *c,
                                 const fsdp_plan *plan, fsdp_scale_options *options,
                                 char source[160])
@@ -132,7 +132,7 @@ fsdp_status fsdp_plan_scale_print(const fsdp_train_config *train, const fsdp_pla
                         json);
 }
 
-/* The plans of all numbers of ranks. */
+/* A plan and its estimate for each number of ranks. */
 typedef struct plan_set {
     fsdp_plan **plans;              /* [n] */
     fsdp_scale_estimate *estimates; /* [n] */

@@ -5,10 +5,10 @@
 #include "src/plan/scale_parse.h"
 #include "src/train_config/config.h"
 
-/* The options of `fsdp plan` for the estimate, as they were given. */
+/* The options of `fsdp plan` for the estimate, as the user gave them. */
 typedef struct fsdp_plan_scale_config {
     const char *interconnect;   /* NULL: no estimate */
-    const char *flops_per_rank; /* NULL: measured */
+    const char *flops_per_rank; /* NULL: the rate is measured */
     const char *straggler;
 } fsdp_plan_scale_config;
 

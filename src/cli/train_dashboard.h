@@ -1,4 +1,4 @@
-/* --dashboard of `fsdp train`. */
+/* Implements --dashboard of `fsdp train`. */
 #pragma once
 #include "src/dashboard/child.h"
 #include "src/train_config/config.h"

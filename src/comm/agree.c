@@ -35,8 +35,8 @@ static fsdp_status own_error_first(fsdp_status status, const outcome *own)
     return status;
 }
 
-/* Some rank has failed. All ranks exchange their messages. `all` has room for world_size
- * outcomes. */
+/* Exchange the messages of all ranks, because at least one rank has failed. `all` has space for
+ * world_size outcomes. */
 static fsdp_status exchange_failures(fsdp_group *group, const outcome *own, outcome *all)
 {
     const fsdp_status status = fsdp_all_gather(group, own, sizeof *own, all);
@@ -64,9 +64,10 @@ static int status_at(const unsigned char *records, size_t record, int i)
     return status;
 }
 
-/* `records` has room for world_size + 1 records of `record` bytes each. The last one is the record
- * that this rank sends. The first world_size receive the records of all ranks. Messages are
- * exchanged only if a rank has failed: for thousands of ranks they are many bytes. */
+/* Exchange the status and the data of all ranks. `records` has space for world_size + 1 records of
+ * `record` bytes each. The last record is the one that this rank sends. The first world_size
+ * records receive those of all ranks. Messages are exchanged only if a rank has failed, because the
+ * messages of thousands of ranks are many bytes. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {

@@ -12,13 +12,13 @@
 
 /* ---- chunks ---- */
 
-/* A collective in progress. */
+/* Values of `detail` for collectives that differ from an all-gather. */
 enum {
-    /* `detail` of fsdp_gather() and of fsdp_exchange_pieces(), which differ from an all-gather */
-    GATHER_TO_RANK_0 = 1,
-    EXCHANGE_PIECES = 2
+    GATHER_TO_RANK_0 = 1, /* fsdp_gather() */
+    EXCHANGE_PIECES = 2   /* fsdp_exchange_pieces() */
 };
 
+/* A collective in progress. */
 typedef struct collective {
     fsdp_group *group;
     fsdp_phase_record record;
@@ -59,7 +59,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Say that this rank has written the first `bytes` bytes of its slot, which all ranks read. */
+/* Report that this rank has written the first `bytes` bytes of its slot, which all ranks read. */
 static void wrote_slot(const collective *c, size_t bytes)
 {
     fsdp_group *group = c->group;
@@ -84,7 +84,7 @@ static fsdp_status error_without_peers(const char *call)
                       "%s: the other ranks of a plan do not exist, so they have no values", call);
 }
 
-/* The all-gather of a plan: repeat this rank's data for every rank. `send` may be a part of
+/* Do the all-gather of a plan: store this rank's data once for every rank. `send` may be inside
  * `out`. */
 static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsigned char *out)
 {
@@ -226,8 +226,8 @@ fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes, void 
 
 static_assert((int)FSDP_PIECE_BYTES <= (int)FSDP_SCRATCH_SLOT_BYTES, "a piece fits into a slot");
 
-/* The sender of a piece writes into the slot of the reader. No other rank writes there, because a
- * rank gets at most one piece. */
+/* The sender of a piece writes it to the reader's slot. No other rank writes to that slot, because
+ * a rank gets at most one piece. */
 fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces, size_t n, void *recv,
                                  size_t recv_bytes)
 {
@@ -258,8 +258,8 @@ fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces, si
 
 /* ---- reductions ---- */
 
-/* If any value is NaN, so is the result, even of MAX and MIN: a maximum must not hide a loss or
- * norm that is NaN. */
+/* If any value is NaN, the result is NaN, even the result of MAX and MIN. So a maximum does not
+ * hide a loss or norm that is NaN. */
 #define DEFINE_COMBINE(type, name)                                                                 \
     static void combine_##name(type *restrict into, const type *restrict from, size_t count,       \
                                fsdp_reduce_op op)                                                  \

@@ -12,10 +12,10 @@
  * for it. There is no other lock.
  *
  * FSDP_PHASE_REWRITE is for a computation in several stages. Between stages, a rank waits only for
- * ranks of its host, or for nothing but the bytes that it reads.
+ * the ranks of its host, or only for the bytes that it reads.
  *
- * If the ranks of a group are on several hosts, each host has a buffer of its own, with the
- * counters of all ranks. A WRITE phase names the bytes that the rank has written:
+ * If the ranks of a group are on several hosts, each host has its own memory for the buffer, with
+ * the counters of all ranks. A WRITE phase names the bytes that the rank has written:
  * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
  * where the counter becomes visible after the bytes. The bytes of other ranks that no rank named
  * for a host are undefined there.
@@ -35,11 +35,12 @@ typedef struct fsdp_shared_buffer fsdp_shared_buffer;
 typedef enum fsdp_phase {
     FSDP_PHASE_WRITE,
     FSDP_PHASE_READ,
-    /* A further WRITE phase, for bytes that are computed from what the ranks of this host wrote in
-     * the phase before it, or from what this rank read in it. It begins when the ranks of this host
-     * have ended that phase, and does not wait for ranks of other hosts. So a rank may write only
-     * bytes that no other rank reads or writes in this phase or has read or written since the last
-     * FSDP_PHASE_WRITE, except for bytes that ranks of this host wrote. */
+    /* A further WRITE phase. It is for bytes that are computed from what the ranks of this host
+     * wrote in the previous phase, or from what this rank read in the previous phase. A REWRITE
+     * phase begins when the ranks of this host have ended the previous phase. It does not wait for
+     * ranks of other hosts. So there are two kinds of bytes that a rank may write: bytes that ranks
+     * of this host wrote, and bytes that no other rank has read or written since the last
+     * FSDP_PHASE_WRITE. No other rank may read or write these bytes in the REWRITE phase. */
     FSDP_PHASE_REWRITE
 } fsdp_phase;
 
@@ -59,7 +60,7 @@ typedef fsdp_comm_kind fsdp_phase_kind;
 
 /* Create a buffer with `bytes` of zero-filled, page-aligned memory that all ranks map. Collective:
  * every rank creates the same buffers in the same order. In a world of size 1, a buffer is plain
- * memory, and phases cost nothing. Returns FSDP_ERR_UNSUPPORTED on all ranks if the group has
+ * memory, and phases cost nothing. Return FSDP_ERR_UNSUPPORTED on all ranks if the group has
  * already created 65535 buffers. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
                                                       fsdp_shared_buffer **buffer);
@@ -86,21 +87,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffe
 /* Create the device of this rank for a command. options->local_rank is ignored; this rank's number
  * on its host is used instead. If options->name is NULL, $FSDP_DEVICE gives the name; the default
  * is auto (Note [Choosing a device] in src/tensor/cards.h). If options->threads is 0, the number of
- * threads is that of fsdp_default_threads(). If a rank fails, all ranks return its error.
- * Collective. */
+ * threads is the one that fsdp_default_threads() chooses. If a rank fails, all ranks return its
+ * error. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
                                                     const fsdp_device_options *options,
                                                     fsdp_device **device);
 
-/* Begin a phase: see Note [Phases]. Returns FSDP_ERR_STATE if this rank has not ended the previous
+/* Begin a phase: see Note [Phases]. Return FSDP_ERR_STATE if this rank has not ended the previous
  * phase of the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
-/* Say that in the open WRITE or REWRITE phase this rank has written, or will have written when the
- * phase ends, `bytes` bytes at `offset`. Rank `reader` of the group reads them in the next READ
- * phases, or every rank does (FSDP_ALL_READERS). Ranks of other hosts get these bytes and no
- * others. No effect if all ranks are on one host, or if no phase has begun. If memory runs out, the
- * failure is posted, and the next phases of all ranks fail. */
+/* Name `bytes` bytes at `offset` that this rank writes in the open WRITE or REWRITE phase. They
+ * must be written when the phase ends. Rank `reader` of the group, or every rank if `reader` is
+ * FSDP_ALL_READERS, reads these bytes in the next READ phases. Ranks of other hosts get these bytes
+ * and no others. No effect if all ranks are on one host, or if no phase has begun. If memory runs
+ * out, the failure is posted, and the next phases of all ranks fail. */
 enum {
     FSDP_ALL_READERS = -1
 };
@@ -117,10 +118,10 @@ bool fsdp_group_is_first_of_host(const fsdp_group *group, int begin, int rank);
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
 /* Give rank 0 the data of all ranks: copy `send` [bytes] of each rank, in rank order, to `recv`
  * [world_size * bytes] on rank 0. On other ranks, `recv` is not used and may be NULL. If `group` is
- * NULL, this rank is alone. Collective. */
+ * NULL, there is only this rank. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes,
                                         void *recv);
-/* Bytes that one rank sends to another in fsdp_exchange_pieces(). */
+/* Bytes that one rank sends to another rank in fsdp_exchange_pieces(). */
 typedef struct fsdp_piece {
     int reader; /* the rank of the group that gets the bytes */
     const void *data;
@@ -130,9 +131,9 @@ enum {
     FSDP_PIECE_BYTES = 1 << 18
 };
 /* Each rank sends `pieces` [n] to other ranks or to itself, and gets `recv_bytes` bytes in `recv`.
- * Each rank must know that exactly one rank sends it a piece, and the size of this piece, or that
- * no rank does: recv_bytes is then 0. The bytes go from one host to another only if the reader is
- * there. Collective. */
+ * At most one rank may send a piece to a given rank, and the reader must know the size of the
+ * piece. If no rank sends it a piece, recv_bytes is 0. A piece is sent to another host only if its
+ * reader is on that host. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces,
                                                  size_t n, void *recv, size_t recv_bytes);
 /* Return true if the ranks of the group are on several hosts. Return false if `group` is NULL. */
@@ -144,8 +145,8 @@ typedef struct fsdp_host_text {
     char text[320];
 } fsdp_host_text;
 fsdp_host_text fsdp_group_host_text(const fsdp_group *group, int rank);
-/* Return the name of the host of `rank`. Static storage until the group is destroyed. Return "" if
- * the transport knows no names. */
+/* Return the name of the host of `rank`. The text is valid until the group is destroyed. Return ""
+ * if the transport knows no names. */
 const char *fsdp_group_host_name(const fsdp_group *group, int rank);
 /* Count a collective that FSDP2 would run here. Call this where this library needs no phase,
  * because every rank can already read what the collective would give it. */

@@ -100,10 +100,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *co
                                                      int world_size);
 
 /* Post a failure on board number `board`. Return true if no other failure was posted before. All
- * ranks will then report this one. */
+ * ranks will then report this failure. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
-/* Get a copy of the failure that was posted first. Return false if there is none yet. */
+/* Copy the failure that was posted first to *failure. Return false if no failure was posted yet. */
 bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure);
 static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {

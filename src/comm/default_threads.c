@@ -30,7 +30,7 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
     const int quota =
-        fsdp_cpu_quota(""); /* the ranks of a host are in one cgroup, with one quota */
+        fsdp_cpu_quota(""); /* the ranks of a host are in one cgroup and share its quota */
     const int local = fsdp_group_local_world_size(group);
     if (quota > 0 && quota / local < share)
         share = quota / local;

@@ -1,5 +1,5 @@
-/* What ranks read from their environment: the variables by which launchers of other programs
- * (mpirun, mpiexec, srun) set the rank of each process, and for how long ranks wait. */
+/* The environment variables that ranks read. With some of them, launchers of other programs
+ * (mpirun, mpiexec, srun) set the rank of each process. Others say for how long ranks wait. */
 #pragma once
 #include <stdint.h>
 
@@ -7,7 +7,8 @@
 
 typedef struct fsdp_launcher {
     const char *name;      /* "mpirun" */
-    const char *size_name; /* variable with the number of processes; NULL: there is none */
+    const char *size_name; /* variable with the number of processes; NULL: the launcher sets no such
+                              variable */
     const char *rank_name; /* variable with the rank of the process */
     const char *mpi;       /* fsdp_mpi_abi.key of the library that the launcher belongs to */
 } fsdp_launcher;
@@ -16,20 +17,20 @@ enum {
     FSDP_N_LAUNCHERS = 5
 };
 
-/* A process belongs to the first launcher whose variables are set: mpirun of Open MPI sets
- * PMIX_RANK, too. */
+/* The known launchers, in order: a process belongs to the first launcher whose variables are set.
+ * The order matters, because mpirun of Open MPI also sets PMIX_RANK. */
 extern const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS];
 
 /* Set *value to the number in the environment variable `name`. Return false if the variable is not
  * set or is not a non-negative integer, or if `name` is NULL. */
 bool fsdp_environment_number(const char *name, int64_t *value);
 
-/* Set *timeout_ns to FSDP_TIMEOUT_S, for how long a rank waits for one that does not arrive, and
- * *stall_s to FSDP_STALL_S, for how long one that has arrived may be silent (0: without limit).
+/* Set *timeout_ns from FSDP_TIMEOUT_S: for how long a rank waits for a peer. Set *stall_s to
+ * FSDP_STALL_S: for how long a peer's process may be silent (0: without limit).
  * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
 FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
-/* Return for how long a rank of another host may be silent. A cable may be out for 2 s, and TCP
- * then sends lost packets again 3 s after it first sent them. */
+/* Return for how long a rank of another host may be silent. A network cable may be unplugged for 2
+ * s. TCP then sends the lost packets again 3 s after it first sent them. */
 static inline double fsdp_remote_stall_s(double stall_s)
 {
     return 1.5 * stall_s;

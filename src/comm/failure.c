@@ -67,10 +67,10 @@ fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
                : fsdp_comm_control_error(group->control);
 }
 
-/* The heartbeat of a rank on another host is passed on by its partner on this host, the rank with
- * the same local index (Note [Several hosts] in mpi/transport_mpi.c). If the partner is stopped,
- * both are silent, and the partner is named. A network may be interrupted for a few seconds and
- * recover, so a rank on another host may be silent for longer. */
+/* A rank on another host has a partner on this host, the rank with the same local rank, which
+ * passes on its heartbeat (Note [Several hosts] in mpi/transport_mpi.c). If the partner is stopped,
+ * this rank sees no heartbeat of either, and names the partner. A network may be interrupted for a
+ * few seconds and recover, so a rank on another host may be silent for longer. */
 bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s)
 {
     const int per_host = group->ranks_per_host;
@@ -90,7 +90,7 @@ bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, doub
     return *silent_s >= fsdp_remote_stall_s(group->stall_s);
 }
 
-/* Describe why a rank of another host may be silent. */
+/* Write to `text` why rank `accused` of another host may be silent. */
 static void describe_host(const fsdp_group *group, int accused, char *text, size_t size)
 {
     const char *host =

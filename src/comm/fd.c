@@ -13,8 +13,9 @@
 #include "src/comm/host_memory.h"
 
 enum {
-    SLICE_BYTES = 256 << 20, /* allocated between two checks of the available memory */
-    RESERVE_BYTES = 64 << 20 /* this much stays free for everything else on the host */
+    SLICE_BYTES =
+        256 << 20, /* bytes that are allocated between two checks of the available memory */
+    RESERVE_BYTES = 64 << 20 /* bytes that stay free for everything else on the host */
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 

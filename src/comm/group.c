@@ -232,7 +232,8 @@ int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters)
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes)
 {
     if (group->ops->without_peers)
-        return; /* Without peers, phases are not counted either (phase.c). Units report theirs. */
+        return; /* Without peers, phases are not counted either (phase.c). Units report their
+                   collectives to their observer. */
     group->counters.calls[kind]++;
     group->counters.logical_bytes[kind] += logical_bytes;
 }

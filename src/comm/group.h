@@ -46,8 +46,7 @@ typedef struct fsdp_comm_ops {
     /* True only for the group of a plan (plan_group.h), in which no other rank exists: collectives
      * are counted, and their results are computed from this rank's input alone. */
     bool without_peers;
-    /* Join the job that the environment describes. NULL: ranks cannot join a job with this
-     * transport. */
+    /* Join the job that `world` describes. NULL: ranks cannot join a job with this transport. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
     /* Called on the first rank of each host in a WRITE phase: create memory, fill in the offer, and
      * send what the peers on this host need to map it. */
@@ -64,19 +63,22 @@ typedef struct fsdp_comm_ops {
      * are written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
     /* The functions below are only for groups whose ranks are on several hosts: see Note [Several
-     * hosts] in mpi/transport_mpi.c. They are NULL in transports of one host. */
-    /* A buffer has been added to group->buffers, or will be removed from it. Its number, lanes,
-     * data and size are set. attach returns FSDP_ERR_NOMEM if it cannot. */
+     * hosts] in mpi/transport_mpi.c. In transports for a single host, they are NULL. */
+    /* buffer_attach is called after a buffer was added to group->buffers, and buffer_detach before
+     * it is removed. The buffer's number, lanes, data and size are set. buffer_attach returns
+     * FSDP_ERR_NOMEM if memory runs out. */
     fsdp_status (*buffer_attach)(fsdp_shared_buffer *buffer);
     void (*buffer_detach)(fsdp_shared_buffer *buffer);
-    /* This rank has announced phase buffer->ended and has to wait for a peer. */
+    /* Called when this rank has announced phase number buffer->ended and has to wait for a peer. */
     void (*phase_announced)(fsdp_shared_buffer *buffer);
-    /* This rank has ended phase buffer->ended - 1. Send what it has written in the phase. */
+    /* Called when this rank has ended phase number buffer->ended - 1. Send what this rank has
+     * written in the phase. */
     void (*phase_ended)(fsdp_shared_buffer *buffer);
-    /* Wait until all data that this rank has sent from the buffer has left it, or until a failure
-     * is posted. */
+    /* Wait until all sends of this rank from the buffer are complete, or until a failure is posted.
+     */
     void (*buffer_flush)(fsdp_shared_buffer *buffer);
-    /* Return the name of a host of the world, from 0, for messages. */
+    /* Return the name of host number `host` of the world, for messages. The first host is number 0.
+     */
     const char *(*host_name)(int host);
     /* Called after a split, by all ranks of `parent`. Set up what memory_create and memory_attach
      * need in the new group `group`, whose rank, world_size and members are already set. `group` is
@@ -108,15 +110,16 @@ struct fsdp_shared_buffer {
     fsdp_comm_device_memory on_device;
     void *data;
     size_t bytes;
-    uint32_t number;        /* unique in the world; 0: the scratch of the world's collectives */
-    bool open;              /* this rank has begun a phase and not ended it */
-    fsdp_phase phase;       /* WRITE also if it is a REWRITE phase */
-    uint64_t ended;         /* number of phases that this rank has ended */
-    uint64_t written;       /* the value that `ended` had after the last WRITE phase */
+    uint32_t number;  /* unique in the world; 0: the scratch of the world's collectives */
+    bool open;        /* this rank has begun a phase and not ended it */
+    fsdp_phase phase; /* kind of the phase in which this rank is; WRITE also for a REWRITE phase */
+    uint64_t ended;   /* number of phases that this rank has ended */
+    uint64_t written; /* the value that `ended` had after the last WRITE phase */
     uint64_t discarded;     /* the value that `written` had at the last discard */
     uint64_t discard_ended; /* the value that `ended` had after the last discard */
     size_t kept;            /* bytes of each part that the last discard kept */
-    /* What this rank has written in the open WRITE phase. Empty if the group is on one host. */
+    /* What this rank has written in the open WRITE phase. Empty if all ranks of the group are on
+     * one host. */
     fsdp_written_range *ranges;
     size_t n_ranges, cap_ranges;
     bool range_lost;            /* memory ran out for `ranges`, and the failure was posted */
@@ -222,6 +225,7 @@ fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s);
 
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
-/* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is
- * about to be freed: wait a moment for peers, and give up what they still use. */
+/* Free the device memory of destroyed buffers that no peer uses any more. If `last` is true, the
+ * group is about to be freed: wait up to two seconds for peers, and do not free memory that they
+ * still use after that. */
 void fsdp_shared_buffers_sweep(fsdp_group *group, bool last);

@@ -30,7 +30,7 @@ typedef struct fsdp_group_hooks {
 /* Return the hooks of the group. The first call creates them. */
 fsdp_group_hooks *fsdp_group_get_hooks(fsdp_group *group);
 
-/* Called by group.c, split.c and phase.c; without effect in release builds. */
+/* group.c, split.c and phase.c call these functions. In release builds they have no effect. */
 #ifdef FSDP_TESTING
 void fsdp_group_share_hooks(fsdp_group *group, const fsdp_group *parent);
 void fsdp_group_release_hooks(fsdp_group *group);

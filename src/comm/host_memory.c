@@ -44,7 +44,7 @@ static size_t host_available(void)
     struct sysinfo info;
     if (read_file("/proc/meminfo", text) && strstr(text, "MemAvailable:"))
         return field_bytes(text, "MemAvailable:", 1024) + field_bytes(text, "SwapFree:", 1024);
-    if (sysinfo(&info) == 0) /* the size of the page cache is not known, so it is not counted */
+    if (sysinfo(&info) == 0) /* sysinfo() does not report the page cache, so it is not counted */
         return (size_t)(info.freeram + info.bufferram + info.freeswap) * info.mem_unit;
     return SIZE_MAX;
 }

@@ -1,7 +1,7 @@
 /* Computes how much memory this process may still allocate. Callers check this before they allocate
  * shared memory, because the kernel reports no error when memory runs out. The kernel allocates
- * pages of a memfd until no page is left. Then it kills processes. A process that it kills may be
- * one that has not allocated any of this memory. */
+ * pages of a memfd until no page is left. Then it kills processes. A killed process may be one that
+ * has not allocated any of this memory. */
 #pragma once
 #include <stddef.h>
 

@@ -25,8 +25,8 @@ typedef struct fsdp_network {
     uint64_t exposed[FSDP_KIND_COUNT]; /* number of phases for which the clock was advanced */
 } fsdp_network;
 
-/* Set this rank's network, which must outlive the group. Groups that are split off later share it.
- * NULL: there is no network. */
+/* Set this rank's network, which must outlive the group. Groups that are split off later share the
+ * network. If `network` is NULL, no network is simulated. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
 /* Called by phase.c. fsdp_network_arrive() is called when a rank begins a phase, after the rank has

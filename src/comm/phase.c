@@ -75,8 +75,8 @@ static fsdp_status compare_with_peers(const fsdp_shared_buffer *buffer)
     return FSDP_OK;
 }
 
-/* Ranks on other hosts see this rank's announcement only if it is sent to them. It is not needed if
- * this rank can end the phase: the end of the phase is sent, too. */
+/* Ranks on other hosts see this rank's announcement only if it is sent to them. So send it if this
+ * rank must wait. If this rank need not wait, it soon sends the end of the phase instead. */
 static void announce_if_waiting(fsdp_shared_buffer *buffer, uint64_t target)
 {
     const fsdp_group *group = buffer->group;
@@ -95,8 +95,9 @@ static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
 }
 
-/* If no rank has read what this rank wrote last, the other ranks have only ended their WRITE
- * phases, and the bytes may still be on their way to other hosts. */
+/* Call this before a WRITE phase. If no READ phase has followed the previous WRITE phase, the bytes
+ * of that phase may still be on their way to other hosts. In this case, wait until they are sent.
+ */
 static void flush_if_unread(fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
     const fsdp_group *group = buffer->group;
@@ -105,7 +106,7 @@ static void flush_if_unread(fsdp_shared_buffer *buffer, fsdp_phase phase)
         group->ops->buffer_flush(buffer);
 }
 
-/* Wait for what `phase` needs. */
+/* Wait until the peers have ended the phases that must end before `phase` begins. */
 static fsdp_status wait_for_peers(fsdp_shared_buffer *buffer, fsdp_phase phase, uint16_t kind)
 {
     if (phase != FSDP_PHASE_READ && fsdp_group_skips_writer_wait(buffer))
@@ -146,7 +147,8 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
     return FSDP_OK;
 }
 
-/* Ranges for readers of one host often follow each other. So extend the last range if possible. */
+/* Consecutive calls for one reader often name adjacent ranges. So extend the last range if
+ * possible. */
 void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
 {
     const fsdp_group *group = buffer->group;
@@ -178,8 +180,9 @@ fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase
     return status;
 }
 
-/* An all-gather is counted once, at its READ phase, and gradients once, when they are written. The
- * other phases between them belong to the same collective. */
+/* Return true if the statistics count a collective at this phase. An all-gather is counted at its
+ * READ phase, and a reduce of gradients at its WRITE phase. The other phases belong to the same
+ * collective. */
 static bool is_counted(const fsdp_shared_buffer *buffer, fsdp_phase phase,
                        const fsdp_phase_info *info)
 {

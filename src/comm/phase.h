@@ -14,13 +14,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer
  * the counter of `kind`. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
                                                     uint16_t kind);
-/* Compare the record of phase number `n`, which rank `peer` has announced, with this rank's own
- * record if this rank has announced the phase, too. If they differ, post the failure. Called by a
- * thread of the transport for a peer on another host: the peer may have announced the phase after
- * this rank has compared its record. */
+/* Compare this rank's record of phase number `n` with that of rank `peer`, if both ranks have
+ * announced the phase. If the records differ, post the failure. For a peer on another host, a
+ * thread of the transport also calls this, because the announcement may arrive after this rank has
+ * compared its record with the others. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_compare(const fsdp_shared_buffer *buffer, int peer,
                                                uint64_t n);
-/* Store that the rank of a lane has ended `ended` phases, and wake the ranks that wait for it. */
+/* Store in a lane that its rank has ended `ended` phases, and wake the ranks that wait for this
+ * rank. */
 void fsdp_phase_show_ended(fsdp_phase_lane *lane, uint64_t ended, int futex_private);
 /* Show the peers how many phases this rank has ended, and wake the peers that wait for this
  * rank. */

@@ -24,7 +24,7 @@ struct fsdp_rendezvous {
 };
 
 enum {
-    DIGITS = 12 /* maximum length of an int with a sign and a separator */
+    DIGITS = 12 /* maximum number of characters of an int with its sign and a separator */
 };
 
 static fsdp_status create_sockets(fsdp_rendezvous *rendezvous)

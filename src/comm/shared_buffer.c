@@ -99,7 +99,7 @@ static void wrote_offer(fsdp_group *group)
 }
 
 /* Create the memory of a buffer on all ranks. The first rank of each host creates it in a WRITE
- * phase, and the others of the host map it in the READ phase that follows. In a second pair of
+ * phase, and the other ranks of the host map it in the READ phase that follows. In a second pair of
  * phases, the ranks exchange their results. So a buffer exists on all ranks or on none. */
 static fsdp_status share_memory(const request *r)
 {
@@ -258,7 +258,7 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
  * until all ranks have ended it. But two discards may follow each other without a WRITE phase in
  * between. Then a fast rank could begin the second discard before a slow rank has begun the first.
  * The fast rank would be counted twice, and memory would be discarded while the slow rank is still
- * reading it. So each discard first waits until all ranks have ended the previous one. */
+ * reading it. So each discard first waits until all ranks have ended the previous discard. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

@@ -76,7 +76,8 @@ static bool is_torchrun_rank(task *found)
 {
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};
     found->task_0_knows =
-        getenv("TORCHELASTIC_RUN_ID") != NULL; /* torchrun sets it; a start by hand does not */
+        getenv("TORCHELASTIC_RUN_ID") !=
+        NULL; /* torchrun sets this variable; somebody who starts processes by hand does not */
     return !getenv(FSDP_RENDEZVOUS_ENV) &&
            fsdp_environment_number(found->size_name, &found->size) &&
            fsdp_environment_number(found->rank_name, &found->rank) && found->size > 1 &&

@@ -1,8 +1,8 @@
 /* Detects processes that another launcher started. srun, mpirun, torchrun and similar launchers
  * start a program several times. Processes that an MPI has started form one job
- * (mpi/transport_mpi.h). But plain srun and torchrun only start them, and a program that starts
- * ranks itself must run once. Each process would be a world of one, and all would write the same
- * files. task.c recognizes them by their environment. */
+ * (mpi/transport_mpi.h). But plain srun and torchrun only start processes, which cannot find each
+ * other. Each process would be a world of one, and all of them would write the same files. task.c
+ * recognizes such processes by their environment. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -10,10 +10,9 @@
  * message that names the variables. Ranks of `fsdp launch` and processes with WORLD_SIZE=1 never
  * get this error. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_single_task(void);
-/* Return the number of tasks of a Slurm allocation if this process runs alone in the allocation's
- * script or shell; otherwise return 0. */
+/* If this process runs alone in the script or shell of a Slurm allocation, return the number of
+ * tasks of the allocation. Otherwise return 0. */
 int64_t fsdp_allocated_tasks(void);
-/* Return true if this process is not task 0, and task 0 certainly gets the error of
- * fsdp_check_single_task(), too. Task 0 then reports the error, and this process must not report it
- * again. */
+/* Return true if this process is not task 0, and fsdp_check_single_task() certainly fails in task
+ * 0, too. In this case, task 0 reports the error, and this process must not report it again. */
 bool fsdp_task_0_reports(void);

@@ -53,10 +53,10 @@ fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes, fsdp_comm_me
     return status;
 }
 
-/* Receive the message with this magic and number from rank `root`, the first of this host, and its
- * descriptor. That rank sent the message before it ended a WRITE phase, and this rank has waited
- * for the end of that phase. So the message has arrived. Messages about a buffer or a split that
- * failed are skipped. */
+/* Receive the message with this magic and number, and its descriptor, from rank `root`, the first
+ * rank of this host. Rank `root` sent the message before it ended a WRITE phase, and this rank has
+ * waited for the end of that phase. So the message has arrived. Messages about a buffer or a split
+ * that failed are skipped. */
 static fsdp_status receive_fd(fsdp_shm *shm, int root, uint64_t magic, uint64_t number,
                               fd_message *message, int *fd)
 {
@@ -329,8 +329,9 @@ static fsdp_status receive_socket(fsdp_group *parent, const fsdp_group *group, f
     return FSDP_OK;
 }
 
-/* The first rank of a group on a host has a socket to every other rank there, and the others have
- * one to the first rank. */
+/* Receive this rank's sockets in the new group. The first rank of the group on a host gets a socket
+ * to every other rank of the group on that host. Every other rank gets one socket to the first
+ * rank. */
 static fsdp_status receive_sockets(fsdp_group *parent, const fsdp_group *group, fsdp_shm *own)
 {
     const bool is_first = group && group->local_rank == 0;

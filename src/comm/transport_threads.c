@@ -13,10 +13,10 @@
 /* A block of memory that several ranks share. Each rank that has attached the block has a reference
  * to it. `agreed` is set when all ranks have agreed that they have attached the block. When the
  * last reference to a block is released and `agreed` is set, the block is freed. If `agreed` is not
- * set, the block is not freed but `kept`, because a slow rank may be about to attach it: after an
- * abort, fast ranks release the block before the slow rank has seen the abort. The world's own
- * block is the control block. All ranks release it when they end. When it is freed, all kept blocks
- * are freed, too. */
+ * set, the block is not freed, and `kept` is set, because a slow rank may be about to attach it:
+ * after an abort, fast ranks release the block before the slow rank has seen the abort. The world's
+ * own block is the control block. All ranks release it when they end. When it is freed, all kept
+ * blocks are freed, too. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -141,8 +141,8 @@ typedef struct rank_thread {
     bool started;
     fsdp_rank_fn *body;
     void *arg;
-    fsdp_group *group;      /* destroyed by the thread */
-    fsdp_saved_error error; /* what `body` returned */
+    fsdp_group *group;      /* the rank's group; the thread destroys it */
+    fsdp_saved_error error; /* the status that `body` returned, and its message */
 } rank_thread;
 
 static fsdp_status threads_open(fsdp_comm_control *control, shared_block *block, int rank,

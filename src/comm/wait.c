@@ -80,10 +80,11 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
 /* Return true if this rank is in a circle of ranks that wait for each other. The search begins at
  * this rank. It goes to the peer that this rank waits for, then to the peer that this peer waits
  * for, and so on. If the search comes back to this rank, and no wait on the way has reached its
- * target, there is a circle: each of its ranks can move only after another of them has moved. But a
- * rank may have moved during the search. So read the sequence numbers of all these waits a second
- * time. If none of the numbers has changed, no rank has moved, and the circle is real. If one of
- * the waits is on a buffer of another group, return false. `rank` and `next` are world ranks. */
+ * target, there is a circle: each rank of the circle can continue only after the next one has
+ * continued. But a rank may have continued during the search. So read the sequence numbers of all
+ * these waits a second time. If none of the numbers has changed, no rank has continued, and the
+ * circle is real. If one of the waits is on a buffer of another group, return false. `rank` and
+ * `next` are world ranks. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;

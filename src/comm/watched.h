@@ -1,4 +1,4 @@
-/* What a rank does, for a process that watches it from outside of its group. */
+/* Shows what a rank is doing to a process that watches the rank from outside of its group. */
 #pragma once
 
 #include "src/comm/control.h"

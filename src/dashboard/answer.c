@@ -22,7 +22,8 @@ enum {
 static const double silent_s = 20;
 static const double silent_steps = 3;
 /* If the file of metrics was changed more than copy_s seconds after the time in the newest line of
- * the ranks, the folder is taken for a copy: copying files gives them a new time. */
+ * the ranks, the folder is assumed to be a copy, because copying a file gives it a new time of
+ * modification. */
 static const double copy_s = 60;
 
 static void put_number(fsdp_str *to, const char *key, double value)

@@ -273,7 +273,8 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
 
 /* --- turns of the reader --- */
 
-/* Scan a folder of the board. Open it again first, because another folder may have its path now. */
+/* Scan a folder of the board. Open the folder again first, because another folder may have the same
+ * path now. */
 static fsdp_status scan_dir(fsdp_board *b, size_t dir)
 {
     fsdp_scan scan = {0};

@@ -12,13 +12,15 @@ enum {
 /* What a rank did in an interval. When a rank has too many samples, neighboring samples are merged
  * in pairs. */
 typedef struct fsdp_rank_sample {
-    double time, step;              /* at the end of the interval: seconds since 1970, steps done */
+    double time, step;              /* at the end of the interval: the time in seconds since 1970,
+                                     * and the number of steps done */
     double seconds, wait_s, data_s; /* sums over the steps in the interval */
     double stopped_s;               /* see fsdp_rank; 0 if unknown */
     double no_core_s; /* part of `seconds`, outside of wait_s and data_s, in which the rank had no
                          core */
     double steps;     /* number of steps in the interval */
-    /* Bytes of memory at the moment when most was allocated: in total, and by purpose. */
+    /* Bytes of memory at the moment when most memory was allocated: allocated and reserved in
+     * total, and by purpose. */
     double allocated, reserved, tags[FSDP_TAG_COUNT];
 } fsdp_rank_sample;
 

@@ -26,8 +26,8 @@ typedef struct fsdp_dashboard_run {
     size_t dir;         /* index of the board's folder that contains the run */
     char *name;         /* name that the page shows, a part of the path; owned */
     char *ranks_folder; /* path of the folder with rank files, relative to `dir`; owned */
-    /* The file of metrics. If has_events, tail.path is the folder of TensorBoard's event files, and
-     * no lines are read. */
+    /* The file of metrics. If has_events is true, tail.path is the folder of TensorBoard's event
+     * files, and no lines are read. */
     fsdp_tail tail;
     bool has_events;      /* the run has event files instead of a file of metrics */
     int64_t events_bytes; /* size of all event files at the last scan */

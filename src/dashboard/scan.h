@@ -38,7 +38,7 @@ typedef struct fsdp_found {
 typedef struct fsdp_scan {
     fsdp_found *items; /* [n] in the order of their paths; owned */
     size_t n, cap;
-    size_t entries; /* entries that were looked at */
+    size_t entries; /* number of directory entries that were read */
     bool cut;       /* a limit was reached, so something may be missing */
 } fsdp_scan;
 

@@ -6,7 +6,8 @@
 
 enum {
     FSDP_TAIL_LINE_BYTES = 4 << 20, /* a longer line is left out and counted as bad */
-    /* If one of this many first bytes changes, the file is taken for a new one. */
+    /* Number of bytes at the beginning of the file that are compared. If one of them has changed,
+     * the file is treated as a new file. */
     FSDP_TAIL_HEAD_BYTES = 256
 };
 

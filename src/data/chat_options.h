@@ -10,17 +10,18 @@ typedef struct fsdp_chat_row_options {
     const char *chat_template; /* a file, or a name; NULL: the model's own */
     const char *kwargs;        /* a JSON object of variables for the template; NULL: none */
     bool assistant_only_loss, completion_only_loss;
-    /* Not options. given_completion: true if a flag or a file gave completion-only-loss. Fields of
-     * asked_for: true if the user asked for the option (fsdp_options_asked_for());
-     * completion_only_loss is also true if its flag was given. */
+    /* The following fields are not options. given_completion is true if a flag or a file set
+     * completion-only-loss. A field of asked_for is true if the user asked for the option of the
+     * same name (fsdp_options_asked_for()). asked_for.completion_only_loss is also true if its flag
+     * was given. */
     bool given_completion;
     struct {
         bool assistant_only_loss, completion_only_loss;
     } asked_for;
 } fsdp_chat_row_options;
 
-/* Rows for a command's option table. `at` is the offset of an fsdp_chat_row_options in the
- * command's struct. The command calls fsdp_chat_row_options_derive() in its derive(). */
+/* Rows for a command's option table. The argument `at` is the offset of an fsdp_chat_row_options in
+ * the command's struct. The command calls fsdp_chat_row_options_derive() in its derive(). */
 /* clang-format off */
 #define FSDP_CHAT_ROW_OPTIONS(at)                                                                  \
     {.name = "chat-template", .aliases = "chat-template-path", .type = FSDP_OPTION_STRING,         \

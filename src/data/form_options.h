@@ -17,7 +17,8 @@ typedef struct fsdp_form_options {
     int token_dtype;                             /* fsdp_token_dtype */
     int packing;                                 /* fsdp_packing */
     int label_lists;                             /* fsdp_label_lists */
-    /* Not options. True if the user asked for the option (fsdp_options_asked_for()). */
+    /* The following fields are not options. Each is true if the user asked for the option of the
+     * same name (fsdp_options_asked_for()). */
     struct {
         bool cleaning, delimiter, csv_quotes, json_field, documents, token_dtype, packing;
     } asked_for;
@@ -28,8 +29,8 @@ extern const char *const fsdp_cleaning_choices[], *const fsdp_documents_choices[
                                                           *const fsdp_packing_choices[],
                                                               *const fsdp_label_lists_choices[];
 
-/* Rows for a command's option table. `at` is the offset of an fsdp_form_options in the command's
- * struct. The command calls fsdp_form_options_derive() in its derive() and
+/* Rows for a command's option table. The argument `at` is the offset of an fsdp_form_options in the
+ * command's struct. The command calls fsdp_form_options_derive() in its derive() and
  * fsdp_form_options_check() in its check(). */
 /* clang-format off */
 #define FSDP_FORM_OPTIONS(at)                                                                      \

@@ -243,7 +243,8 @@ const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *l)
     return &l->options;
 }
 
-/* Workers read the sampler without holding the lock, so they are stopped while it changes. */
+/* Replace the sampler. Workers read the sampler without holding the lock, so they are stopped while
+ * it changes. */
 fsdp_status fsdp_loader_set_sampler(fsdp_loader *l, const fsdp_sampler *sampler)
 {
     fsdp_loader_options full = l->options;

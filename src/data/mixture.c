@@ -59,10 +59,10 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* Example `index` of the mixture is a row of the dataset of one part. Return this part, and set
- * *row to the index of the row in the dataset of the part. Also set *own to the draw with which the
- * part must read the row. The seed of this draw belongs to the part alone, and the epoch of the
- * draw is that of the part. */
+/* Return the part that has example `index` of the mixture, and set *row to the index of the
+ * example's row in the dataset of this part. Also set *own to the draw with which the part must
+ * read the row. The seed of this draw belongs to the part alone, and the epoch of the draw is that
+ * of the part. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {

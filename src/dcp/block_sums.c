@@ -99,11 +99,12 @@ fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums, const char *data_
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct fsdp_block_check {
-    const char *data_path; /* or another text for messages; owned by the caller */
+    const char *data_path; /* path of the data file, or another text that messages contain instead;
+                            * owned by the caller */
     const fsdp_mapping *data;
     fsdp_crc32_table table;
     fsdp_mapping map;          /* content of the file of checksums */
-    void *copy;                /* the memory of `map`; NULL: the file is mapped */
+    void *copy;                /* memory of `map` if it is a copy; NULL: `map` maps the file */
     const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
     bool *compared; /* [n] true if the block has been verified */
@@ -260,7 +261,7 @@ fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset, uin
     return FSDP_OK;
 }
 
-/* What read_descriptor() reads. */
+/* Argument of read_descriptor(). */
 typedef struct descriptor {
     const fsdp_block_check *check;
     int fd;

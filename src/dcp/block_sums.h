@@ -15,8 +15,8 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 
-/* Return the path of the file of checksums, "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns
- * the result, which is NULL when out of memory. */
+/* Return the path of the file of checksums, "a/__0_0.crc32" for "a/__0_0.distcp". Returns NULL if
+ * memory ran out. The caller owns the result. */
 char *fsdp_block_sums_path(const char *data_path);
 
 /* ---- writing ---- */
@@ -42,13 +42,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums,
 typedef struct fsdp_block_check fsdp_block_check;
 
 /* Open the file of checksums of the data file `data_path`. `data` is the mapping of the data file.
- * `data_path` and `data` must outlive *check. FSDP_ERR_NOT_FOUND if there is no file of checksums.
- * FSDP_ERR_FORMAT if the file of checksums is damaged, or gives a different size for the data
- * file. */
+ * `data_path` and `data` must outlive *check. Returns FSDP_ERR_NOT_FOUND if there is no file of
+ * checksums. Returns FSDP_ERR_FORMAT if the file of checksums is damaged, or gives a different size
+ * for the data file. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
                                                   fsdp_block_check **check);
-/* Like fsdp_block_check_open(), but the content of the file of checksums is in memory, `text`
- * [bytes], which is copied. `label` takes the place of `data_path` in messages. */
+/* Like fsdp_block_check_open(), but the content of the file of checksums is `text` [bytes], of
+ * which a copy is made. `label` takes the place of `data_path` in messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_create(const char *label, const fsdp_mapping *data,
                                                     const void *text, size_t bytes,
                                                     fsdp_block_check **check);
@@ -57,11 +57,11 @@ void fsdp_block_check_close(fsdp_block_check *check); /* accepts NULL */
 void fsdp_block_check_set_label(fsdp_block_check *check, const char *label);
 /* Return the size of a block in bytes. */
 uint64_t fsdp_block_check_block_bytes(const fsdp_block_check *check);
-/* From now on, all blocks are verified again. */
+/* Forget which blocks have been verified, so that later reads verify them again. */
 void fsdp_block_check_forget(fsdp_block_check *check);
 /* Verify the checksums of the blocks that contain bytes [offset, offset + bytes). Blocks that an
- * earlier call verified are skipped. FSDP_ERR_FORMAT if a block is damaged; the message contains
- * the path of the data file and the range of the block. Not thread-safe. */
+ * earlier call verified are skipped. Returns FSDP_ERR_FORMAT if a block is damaged; the message
+ * contains the path of the data file and the range of the block. Not thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset,
                                                    uint64_t bytes);
 /* Copy bytes [offset, offset + bytes) to `out`, and verify the blocks that contain them. `fd` is an
@@ -71,7 +71,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint
  * fsdp_block_check_range(). */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset,
                                                   uint64_t bytes, void *out);
-/* Reads bytes [offset, offset + bytes) of a data file into `out`. */
+/* Read bytes [offset, offset + bytes) of a data file into `out`. */
 typedef fsdp_status fsdp_block_read_fn(void *context, uint64_t offset, void *out, size_t bytes);
 /* Like fsdp_block_check_read(), but `read` reads the blocks that are entirely in the range. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_read_by(fsdp_block_check *check,

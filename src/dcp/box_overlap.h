@@ -5,11 +5,11 @@
 /* A box of a tensor. It must not be empty. */
 typedef struct fsdp_dcp_extent {
     const int64_t *offsets, *sizes; /* [ndim] */
-    size_t owner;                   /* number of the box */
+    size_t owner;                   /* the number by which the caller knows the box */
 } fsdp_dcp_extent;
 
-/* Search `extents` [n], whose order it changes, for two boxes that overlap. If there are two, set
- * *a and *b to their owners, with *a < *b, and return true.
+/* Search `extents` [n], whose order it changes, for two boxes that overlap. If two boxes overlap,
+ * set *a and *b to their owners, with *a < *b, and return true.
  *
  * The boxes are sorted along the first dimension in which their offsets differ, and each box is
  * compared only with the following boxes that begin before it ends. So N ranks with rows of a

@@ -43,24 +43,24 @@ typedef struct fsdp_dcp_tensor {
      * rows [begin, end). */
     const int64_t *offsets, *sizes;
     /* Set `offsets` [ndim] and `sizes` [ndim] to the box of another rank, `rank`. The box is
-     * computed from `owner`, without communication. Return false if this rank cannot compute it. If
-     * part_of is NULL, or if it returns false on any rank, the ranks exchange their boxes
+     * computed from `owner`, without communication. Return false if this rank cannot compute the
+     * box. If part_of is NULL, or if it returns false on any rank, the ranks exchange their boxes
      * instead. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     /* Argument of part_of(). It must be valid until fsdp_dcp_job_create() returns. */
     const void *owner;
-    /* The data of this rank's part, row-major; borrowed until the manifest is destroyed. NULL: the
+    /* The data of this rank's box, row-major; borrowed until the manifest is destroyed. NULL: the
      * data are fetched with read(). */
     const void *data;
-    /* Copy bytes [offset, offset + bytes) of the data of this rank's part to `out`. The range
+    /* Copy bytes [offset, offset + bytes) of the data of this rank's box to `out`. The range
      * consists of whole elements. Each call has a larger offset than the call before it. */
     fsdp_status (*read)(void *context, uint64_t offset, void *out, size_t bytes);
     void *context;
 } fsdp_dcp_tensor;
 
-/* A box: the part of a tensor that a rank has. For a scalar, size[0] is 1 if the rank has the
- * scalar, otherwise 0. Dimension FSDP_DCP_BOX_NDIM and all later dimensions are not split. */
+/* The box of a tensor that a rank has. For a scalar, size[0] is 1 if the rank has the scalar,
+ * otherwise 0. Dimension FSDP_DCP_BOX_NDIM and all later dimensions are not split. */
 typedef struct fsdp_dcp_box {
     int64_t offset[FSDP_DCP_BOX_NDIM], size[FSDP_DCP_BOX_NDIM];
 } fsdp_dcp_box;
@@ -73,7 +73,7 @@ typedef struct fsdp_dcp_entry {
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
     fsdp_dcp_tensor tensor; /* as the caller passed it, but `shape` is a copy that the manifest
                                owns, and `offsets` and `sizes` are NULL */
-    fsdp_dcp_box box;       /* this rank's part of the tensor */
+    fsdp_dcp_box box;       /* this rank's box of the tensor */
     fsdp_str value; /* the pickle of a plain value, as fsdp_pickle_put_written() expects it */
 } fsdp_dcp_entry;
 
@@ -91,9 +91,9 @@ typedef struct fsdp_dcp_manifest {
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
 void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest); /* accepts NULL */
-/* Add a tensor. `keys` [n_keys] are copied. FSDP_ERR_UNSUPPORTED for a dtype that torch does not
- * have. FSDP_ERR_INVALID if the tensor has too many bytes, or if this rank's part is outside the
- * tensor. The message contains the fqn. */
+/* Add a tensor. `keys` [n_keys] are copied. Returns FSDP_ERR_UNSUPPORTED for a dtype that torch
+ * does not have. Returns FSDP_ERR_INVALID if the tensor has too many bytes, or if this rank's box
+ * is outside the tensor. The message contains the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest,
                                                      const fsdp_dcp_key *keys, int n_keys,
                                                      const fsdp_dcp_tensor *tensor);
@@ -104,8 +104,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Return FSDP_ERR_INVALID if two entries have the same fqn; the message contains this fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* `rank` is a rank other than this one. Set *box to the part of the entry that `rank` has. Return
- * false if this rank cannot compute it (fsdp_dcp_tensor.part_of). */
+/* Set *box to the box of the entry that `rank` has. `rank` must be another rank than this one.
+ * Return false if this rank cannot compute the box (fsdp_dcp_tensor.part_of). */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the number of rows of a tensor, which is the size of dimension 0, or 1 for a scalar. */

@@ -36,16 +36,16 @@ typedef struct fsdp_dcp_metadata fsdp_dcp_metadata;
 
 /* Read the content of .metadata, `data` [bytes], which is not needed after the call. `label` is the
  * prefix of messages. Each chunk must be within its tensor and have a place in a file. The chunks
- * of a tensor must cover it without overlap. FSDP_ERR_FORMAT if the metadata are malformed; the
- * message contains the fqn. FSDP_ERR_UNSUPPORTED for compressed items. */
+ * of a tensor must cover it without overlap. Returns FSDP_ERR_FORMAT if the metadata are malformed;
+ * the message contains the fqn. Returns FSDP_ERR_UNSUPPORTED for compressed items. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_metadata_create(const char *label, const void *data,
                                                      size_t bytes, fsdp_dcp_metadata **metadata);
 void fsdp_dcp_metadata_destroy(fsdp_dcp_metadata *metadata); /* accepts NULL */
 size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
 /* Return the item with index `i`. The items are in byte order of their names. */
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
-/* Return true if this .metadata was written by this library. If PyTorch has overwritten it since,
- * the result is false. */
+/* Return true if this library wrote this .metadata. Return false if PyTorch has overwritten the
+ * file since then. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
 /* Return the name of the companion, a file in the same folder that belongs to the checkpoint.
  * Returns NULL if there is none. This library stores the name as the first item of `modules` in

@@ -1,10 +1,11 @@
-/* Makes the content of the file .metadata. write_metadata() in dcp_writer.c writes it to the file.
- * The functions of dcp_metadata.h read it. */
+/* Makes the content of the file .metadata. write_metadata() in dcp_writer.c writes this content to
+ * the file. The functions of dcp_metadata.h read it. */
 #pragma once
 #include "src/dcp/dcp_metadata.h"
 
-/* Make the content of .metadata, set *bytes to its size, and return it; the caller owns it. If
- * memory ran out, set the error message and return NULL. PyTorch 2.3 to 2.15 can load the file.
+/* Make the content of .metadata, set *bytes to its size, and return the content, which the caller
+ * owns. If memory ran out, set the error message and return NULL. PyTorch 2.3 to 2.15 can load the
+ * file.
  *
  * The content lists `items` [n] in the given order. An item that is a tensor must have its fqn,
  * dtype and shape, and the boxes and places of its chunks. An item that is a plain value must have

@@ -25,7 +25,8 @@ enum {
                             many bytes after its data */
 };
 
-static const uint64_t MAX_HELD_BYTES = 16 << 20; /* limit for remote files, between items */
+static const uint64_t MAX_HELD_BYTES = 16 << 20; /* limit of the memory for blocks of remote files
+                                                  * that is kept from one item to the next */
 
 typedef struct data_file {
     const char *name; /* owned by the metadata */
@@ -103,8 +104,8 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
     return FSDP_OK;
 }
 
-/* Set file->path, and the label of messages: the path, after the name of the host of `rank` if
- * `group` is not NULL. */
+/* Set file->path, and the label of messages. The label is the path. If `group` is not NULL, the
+ * label begins with the name of the host of `rank`. */
 static fsdp_status name_file(const fsdp_dcp_reader *reader, data_file *file, fsdp_group *group,
                              int rank)
 {
@@ -138,8 +139,8 @@ static fsdp_status check_all_places(const fsdp_dcp_reader *reader)
     return FSDP_OK;
 }
 
-/* Return true if the companion of the checkpoint says that hosts with disks of their own saved it:
- * it is a JSON object with the field "hosts". */
+/* Return true if hosts with disks of their own saved the checkpoint. In that case, the companion of
+ * the checkpoint is a JSON object with the field "hosts". */
 static bool is_of_several_hosts(const fsdp_dcp_reader *reader)
 {
     fsdp_json *doc;
@@ -203,8 +204,8 @@ static fsdp_status check_there(const char *directory, const char *metadata)
 }
 
 /* Return the status of reading .metadata. `status` is the result of parsing the file. If parsing
- * failed and the file does not begin like a pickle, return a better error, which says what kind of
- * file this seems to be. */
+ * failed and the file does not begin like a pickle, return an error that says what kind of file
+ * this seems to be. */
 static fsdp_status explain_missing(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
@@ -274,7 +275,7 @@ fsdp_status fsdp_dcp_reader_open_metadata(const char *path, fsdp_dcp_reader **re
 
 /* ---- opening on several hosts ---------------------------------------------------------------- */
 
-/* What ranks must have in common before they compare their files. */
+/* What must be equal on all ranks before the ranks compare their files. */
 typedef struct edition {
     uint64_t n_files, metadata_crc;
 } edition;
@@ -461,9 +462,9 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Advise the kernel that the first and the last EDGE_BYTES of a chunk's archive will be read. They
- * surround the tensor's data. Without this advice, a page fault on one of these bytes would read
- * many more pages. */
+/* Advise the kernel that the first and the last EDGE_BYTES of a chunk's archive will be read. These
+ * bytes are before and after the tensor's data. Without this advice, a page fault on one of these
+ * bytes would read many more pages. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
@@ -486,9 +487,9 @@ static void limit_held_bytes(const fsdp_dcp_reader *reader)
             fsdp_remote_blocks_drop(reader->files[i].remote);
 }
 
-/* Read what the archive of a remote chunk has around its data. A plain value, and a chunk whose
- * file has no checksums of blocks, are read completely: the archive's own checksum is then
- * verified, and it covers the whole chunk. */
+/* Read those bytes of a remote chunk's archive that are before and after its data. Read the whole
+ * archive if it has a plain value, or if its file has no checksums of blocks: the archive's own
+ * checksum, which covers the whole chunk, is then verified. */
 static fsdp_status fetch_edges(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                const fsdp_dcp_chunk *chunk)
 {
@@ -628,9 +629,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* The overlap is a single run: bytes [begin, end) of the chunk's data. Copy them, and verify the
- * blocks that contain them. Whole blocks are read with a descriptor, because the kernel then reads
- * ahead and uses large pages. Page faults on the mapping would read single pages. */
+/* Copy an overlap that is a single run, bytes [begin, end) of the chunk's data, and verify the
+ * blocks that contain these bytes. Whole blocks are read with a descriptor, because the kernel then
+ * reads ahead and uses large pages. Page faults on the mapping would read single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -776,8 +777,8 @@ static fsdp_status check_chunk(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return status;
 }
 
-/* Return true if this rank checks chunk `chunk`, which is in file `i`. If not all ranks have the
- * file, the rank that sends it to others does. */
+/* Return true if this rank checks chunk number `chunk`, which is in file `i`. If some ranks do not
+ * have the file, the rank that sends it to other ranks checks the chunk. */
 static bool is_in_share(const fsdp_dcp_reader *reader, size_t i, size_t chunk, size_t first,
                         size_t step)
 {

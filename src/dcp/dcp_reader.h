@@ -9,9 +9,9 @@
 typedef struct fsdp_dcp_reader fsdp_dcp_reader;
 
 /* Open the directory `path` and map its files, which must not be truncated while the reader is
- * open. The data of tensors are not read. FSDP_ERR_NOT_FOUND if the directory has no .metadata
- * (saving was interrupted), or if a data file or a file of checksums is missing. FSDP_ERR_FORMAT if
- * an item reaches beyond its file; the message contains the fqn. Errors of
+ * open. The data of tensors are not read. Returns FSDP_ERR_NOT_FOUND if the directory has no
+ * .metadata (saving was interrupted), or if a data file or a file of checksums is missing. Returns
+ * FSDP_ERR_FORMAT if an item reaches beyond its file; the message contains the fqn. Errors of
  * fsdp_dcp_metadata_create() are returned too. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
 /* Open the directory `path` on all ranks of the group. If hosts have disks of their own, each has
@@ -19,49 +19,51 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_read
  * hosts are read through the group: see Note [Remote files] in remote_files.h. Then tensors and
  * values are read in sessions, which fsdp_dcp_reader_end() ends. If all ranks are on one host, or
  * have all files, sessions need no communication. Collective; if one rank fails, all fail. Errors
- * are those of fsdp_dcp_reader_open(). FSDP_ERR_NOT_FOUND if no host has one of the data files; the
- * message contains the names of all such files. FSDP_ERR_FORMAT if hosts have different .metadata.
+ * are those of fsdp_dcp_reader_open(). Returns FSDP_ERR_NOT_FOUND if no host has one of the data
+ * files; the message contains the names of all such files. Returns FSDP_ERR_FORMAT if hosts have
+ * different .metadata.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
                                                           fsdp_dcp_reader **reader);
-/* End a session with the status of this rank (fsdp_remote_files_end()). Collective if files are on
- * other hosts; otherwise, return `status`. */
+/* End a session; `status` is this rank's status (fsdp_remote_files_end()). Collective if files are
+ * on other hosts. Otherwise the function only returns `status`. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_end(fsdp_dcp_reader *reader, fsdp_status status);
-/* Return true if a session was given up because another rank has failed. This rank must read no
- * more; it returns FSDP_OK, and gets the error of the other rank from fsdp_agree(). */
+/* Return true if a session was given up because another rank has failed. In that case, the caller
+ * must stop reading, return FSDP_OK, and get the error of the other rank from fsdp_agree(). */
 bool fsdp_dcp_reader_given_up(const fsdp_dcp_reader *reader);
 /* Open only .metadata of the directory `path`. Tensors and values cannot be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_metadata(const char *path,
                                                           fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
-/* Return the name of the data file with index `i`, from 0; NULL if there are not so many. The names
- * are in byte order. */
+/* Return the name of the data file with index `i`, from 0. Return NULL if there are not so many
+ * files. The names are in byte order. */
 const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
-/* After this call, reads do not verify checksums of blocks. A block may contain parts of several
+/* Stop verifying the checksums of blocks in later reads. A block may contain bytes of several
  * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
  * find out which tensor is damaged calls this function, and then verifies each tensor with
  * fsdp_dcp_reader_check(). */
 void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
 /* Verify the checksums of all blocks, including blocks between the data of tensors. Data files
- * without checksums of blocks are skipped. FSDP_ERR_FORMAT if a block is damaged; the message
- * contains the file and the range of the first such block. */
+ * without checksums of blocks are skipped. Returns FSDP_ERR_FORMAT if a block is damaged; the
+ * message contains the file and the range of the first such block. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
-/* A checkpoint may have a companion, a further file in its folder (fsdp_dcp_metadata_companion()).
- * Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion and this file is
- * missing. */
+/* Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion, and this file is
+ * missing. A companion is a further file in the folder of the checkpoint
+ * (fsdp_dcp_metadata_companion()). */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader);
 /* Return the metadata of the checkpoint, which list its items; borrowed. */
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader);
 
 /* Copy rows [begin, end) along dimension 0 of tensor `item` to `out`, row-major. A scalar has one
- * row. `out` has space for end - begin rows. Only chunks that contain some of these rows are read.
+ * row. The capacity of `out` is end - begin rows. Only chunks that contain some of these rows are
+ * read.
  *
  * If this library wrote the checkpoint, the checksums of the blocks that contain these rows are
  * verified (block_sums.h). Otherwise, the checksum of a chunk is verified if the whole chunk is
  * read.
  *
- * FSDP_ERR_INVALID if rows are outside the tensor. FSDP_ERR_FORMAT if a chunk is damaged or does
- * not match the metadata; the message contains the file and the fqn. */
+ * Returns FSDP_ERR_INVALID if rows are outside the tensor. Returns FSDP_ERR_FORMAT if a chunk is
+ * damaged or does not match the metadata; the message contains the file and the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_rows(const fsdp_dcp_reader *reader,
                                                  const fsdp_dcp_item *item, int64_t begin,
                                                  int64_t end, void *out);
@@ -76,8 +78,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item,
                                                   fsdp_torch_archive **archive);
 /* Read every chunk of tensor `item`, verify the checksum of the chunk, and check that the chunk
- * matches the metadata. FSDP_ERR_FORMAT if a chunk fails; the message contains the file and the
- * fqn. */
+ * matches the metadata. Returns FSDP_ERR_FORMAT if a chunk fails; the message contains the file and
+ * the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
 /* Check some of the chunks of tensor `item` as fsdp_dcp_reader_check() does: the chunks `first`,

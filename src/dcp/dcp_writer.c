@@ -22,12 +22,12 @@ enum {
     /* Limit of the bytes of one call of read(). It is a multiple of every element size. */
     PIECE_BYTES = 4 << 20,
     ITEM_BYTES = 2048, /* upper bound of the size of an archive without its data */
-    FILE_NAME = 32     /* room for the name of a rank's file */
+    FILE_NAME = 32     /* capacity of the buffer for the name of a rank's file */
 };
 
 static const char METADATA[] = ".metadata";
 
-/* What a rank says about one entry of the manifest: which part of the entry the rank has, and the
+/* What a rank says about one entry of the manifest: which box of the entry the rank has, and the
  * signature of the entry on that rank. */
 typedef struct claim {
     fsdp_dcp_box box;
@@ -83,7 +83,8 @@ struct fsdp_dcp_job {
 
 /* ---- which rank writes which entry ----------------------------------------------------------- */
 
-/* Set *box to the part of entry `i` that `rank` has. Return false if this rank cannot compute it.
+/* Set *box to the box of entry `i` that `rank` has. Return false if this rank cannot compute the
+ * box.
  */
 static bool find_box(const fsdp_dcp_job *run, int rank, size_t i, fsdp_dcp_box *box)
 {
@@ -251,8 +252,8 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     return fsdp_dcp_manifest_check(run->manifest);
 }
 
-/* Check that the disk has space for the files of all ranks that write to it. Only its leader does
- * this, because the ranks share the disk. */
+/* Check that the disk has space for the files of all ranks that write to it. Only the disk's leader
+ * checks, for all ranks that share the disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
@@ -308,9 +309,9 @@ static greeting greet(fsdp_dcp_job *run)
         .n = run->manifest->n, .is_complete = known, .crc = known ? checksum_of_claims(run) : 0};
 }
 
-/* Return true if all ranks have computed the same claims. The claims are then correct. Every rank
- * knows its own part, so it computes its own claims correctly. All other ranks have computed the
- * same claims for this rank. */
+/* Return true if all ranks have computed the same claims. In that case the claims are correct:
+ * every rank knows its own boxes, so its own claims are correct, and all other ranks have computed
+ * the same claims for it. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -357,7 +358,7 @@ static fsdp_status check_all_claims(fsdp_dcp_job *run, const greeting *all)
 
 /* ---- writing this rank's file ---------------------------------------------------------------- */
 
-/* Write the data of this rank's part of a tensor. The data are in memory, or are fetched in pieces
+/* Write the data of this rank's box of a tensor. The data are in memory, or are fetched in pieces
  * with read(). */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
@@ -465,7 +466,8 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
 
-/* Set *chunk to the box and the place of the part of entry `i` that `rank` wrote. */
+/* Set *chunk to the box of entry `i` that `rank` wrote, and to the place of this box in the
+ * file. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               const char *file, fsdp_dcp_chunk *chunk)
 {
@@ -559,8 +561,8 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Do this rank's part of creating a job, up to the first meeting of the ranks (Note [Ranks meet
- * three times] in dcp_writer.h). If `mine` is an error, do nothing and return it. */
+/* Do what this rank does alone to create a job, up to the first meeting of the ranks (Note [Ranks
+ * meet three times] in dcp_writer.h). If `mine` is an error, do nothing and return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_disks *disks, fsdp_dcp_job **job,
                            greeting *own)

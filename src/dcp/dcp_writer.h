@@ -31,8 +31,8 @@
  * checkpoint exists, or even if it will never exist. Saves that run during training (Note
  * [Asynchronous saves] in src/state_dict/async_save.h) have only the first meeting.
  *
- * If a rank cannot compute the parts of all ranks, or if the manifests differ, the ranks exchange
- * their parts after the first meeting. This takes two more meetings: one for the parts, and one for
+ * If a rank cannot compute the boxes of all ranks, or if the manifests differ, the ranks exchange
+ * their boxes after the first meeting. This takes two more meetings: one for the boxes, and one for
  * the check of disk space.
  *
  * @param mine  status of what this rank did before the call; if it is an error, the manifest is
@@ -67,23 +67,22 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Rank 0 needs to know where each rank's entries are in the file of that rank. The caller sends
- * these positions to rank 0 as bytes. On every rank, own_positions() returns the positions of this
- * rank's entries. It sets *bytes to their size, which is the same on all ranks. On rank 0,
- * positions() returns memory for the positions of `rank`, and the caller copies the received bytes
- * into this memory. @{ */
+/* Get the memory from which and into which the caller sends the positions of all entries, as bytes,
+ * to rank 0. On every rank, own_positions() returns the positions of this rank's entries, and sets
+ * *bytes to their size, which is the same on all ranks. On rank 0, positions() returns memory for
+ * the positions of `rank`, and the caller copies the received bytes into this memory. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
-/* Return true if hosts have disks of their own (Note [Hosts' own disks] in disks.h). Then only
- * fsdp_dcp_job_complete_on_all() completes the job. */
+/* Return true if hosts have disks of their own (Note [Hosts' own disks] in disks.h). In that case,
+ * complete the job with fsdp_dcp_job_complete_on_all(). */
 bool fsdp_dcp_job_is_on_disks(const fsdp_dcp_job *job);
 /* Complete the checkpoint: write .metadata, call fsdp_group_place.write(), which may write further
  * files, and give the directory its final name. Rank 0 calls this when all ranks have written their
  * files, and rank 0 has the positions of all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* The same, called by all ranks when all have written their files. It also sends the positions to
- * rank 0. Collective; if one rank fails, all fail. */
+/* Do the same as fsdp_dcp_job_complete(), called by all ranks when all have written their files.
+ * This function also sends the positions to rank 0. Collective; if one rank fails, all fail. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete_on_all(fsdp_dcp_job *job);
 /* Abandon the job. If a directory that the job made does not have its final name yet, the leader of
  * its disk removes this directory. The job must still be destroyed. */

@@ -28,7 +28,8 @@ typedef struct finding {
     fsdp_group *group;
     char *parent, *name; /* parent and name of the folder, which need not exist */
     signal_file own, *all;
-    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q]: r sees q's file */
+    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q] is true if rank r
+                          * sees the file of rank q */
 } finding;
 
 /* ---- the files ------------------------------------------------------------------------------- */
@@ -75,7 +76,8 @@ static void remove_signal(const finding *f)
     fsdp_free(path);
 }
 
-/* Set *seen to whether this rank reads the content of the file. */
+/* Set *seen to 1 if this rank reads the expected content from the file of another rank, else to
+ * 0. */
 static fsdp_status look_for(const finding *f, const signal_file *file, unsigned char *seen)
 {
     unsigned char content[CONTENT_BYTES + 1];
@@ -96,8 +98,8 @@ static fsdp_status look_for(const finding *f, const signal_file *file, unsigned 
     return status;
 }
 
-/* Each rank that has a file to show sends its name; a rank that leads its host looks for all of
- * them. Collective. */
+/* Send the name of this rank's file, if any, to all ranks. The first rank of each host then looks
+ * for the files of all ranks. Collective. */
 static fsdp_status look_for_all(finding *f, fsdp_status mine)
 {
     const int ranks = fsdp_group_world_size(f->group), rank = fsdp_group_rank(f->group);
@@ -139,8 +141,8 @@ static bool sees(const finding *f, int rank, int other)
     return f->seen[(size_t)rank * (size_t)fsdp_group_world_size(f->group) + (size_t)other];
 }
 
-/* Return an error unless exactly the hosts of the same disk see each other's files. All ranks have
- * the same `seen`, so all return the same error. */
+/* Return an error unless rank `r` sees the files of exactly those hosts that share its disk. All
+ * ranks have the same `seen`, so all return the same error. */
 static fsdp_status check_alike(const finding *f, const fsdp_disks *disks, int r)
 {
     for (int q = 0; q < fsdp_group_world_size(f->group); q++)
@@ -178,7 +180,8 @@ static fsdp_status number_disks(const finding *f, fsdp_disks *disks)
     return FSDP_OK;
 }
 
-/* First, only rank 0 writes a file: usually all hosts see it. */
+/* Find out which ranks share a disk. At first only rank 0 writes a file, because usually all hosts
+ * see this file. */
 static fsdp_status find(finding *f, fsdp_status mine, fsdp_disks *disks)
 {
     const int rank = fsdp_group_rank(f->group);
@@ -218,7 +221,8 @@ fsdp_status fsdp_disks_find(fsdp_status mine, const char *path, fsdp_group *grou
     fsdp_status status = fsdp_agree(group, mine == FSDP_OK ? open_finding(&f, path) : mine);
     if (status == FSDP_OK)
         status = find(&f, FSDP_OK, disks);
-    /* All leaders have looked for the files when this returns on any rank, unless it failed. */
+    /* When the call above returns FSDP_OK on any rank, all leaders have already looked for the
+     * files. */
     remove_signal(&f);
     fsdp_free(f.parent);
     fsdp_free(f.name);

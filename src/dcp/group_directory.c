@@ -61,7 +61,8 @@ fsdp_status fsdp_group_place_find_disks(fsdp_status mine, const fsdp_group_place
 }
 
 /* Make the directory on the leader of each disk. On all ranks, `dir` is set to its temporary path.
- * The ranks agree with the length of the path, so that only as many bytes are sent. */
+ * The ranks send the length of the path together with their status, so that only that many bytes
+ * are broadcast. */
 static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
                                    fsdp_group *group, const fsdp_disks *disks,
                                    fsdp_atomic_directory **target, char dir[PATH_MAX])
@@ -83,7 +84,7 @@ static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *pla
     return status;
 }
 
-/* Prepend the name of this rank's host to the message of an error. */
+/* If `status` is an error, prepend the name of this rank's host to its message. Return `status`. */
 static fsdp_status with_host(const fsdp_group *group, fsdp_status status)
 {
     fsdp_error_context(status, "%s", fsdp_group_host_text(group, fsdp_group_rank(group)).text);

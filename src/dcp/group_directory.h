@@ -10,7 +10,8 @@
 typedef struct fsdp_group_place {
     const char *path;
     /* False: the directory must be the same for all ranks; if hosts see different ones, saving
-     * fails. True: each host may have its own (Note [Hosts' own disks] in disks.h). */
+     * fails. True: each host may have a directory of its own (Note [Hosts' own disks] in
+     * disks.h). */
     bool may_be_on_disks;
     /* What to do if the directory exists and is not empty. Default: an error. */
     fsdp_existing existing;
@@ -34,7 +35,7 @@ typedef struct fsdp_group_place {
     void *arg;
 } fsdp_group_place;
 
-/* Writes this rank's files into `dir`. Collective. */
+/* Write this rank's files into `dir`. Collective. */
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
 /* Make a temporary directory on rank 0, and call `write` for it on every rank. When `write` has
  * succeeded on all ranks, give the directory its final name. If any rank fails, remove the

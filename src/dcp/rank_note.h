@@ -14,7 +14,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_note_write(const char *dir, int rank, cons
  * If the file cannot be created, rank 0's fsdp_rank_note_receive() waits until its *given_up is
  * true. */
 void fsdp_rank_note_write_failure(const char *dir, int rank);
-/* Wait for the note of `rank`, read its `bytes` bytes into `data`, and delete it. FSDP_ERR_STATE if
- * *given_up becomes true. FSDP_ERR_IO if `rank` has failed. */
+/* Wait for the note of `rank`, read its `bytes` bytes into `data`, and delete it. Returns
+ * FSDP_ERR_STATE if *given_up becomes true. Returns FSDP_ERR_IO if `rank` has failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_receive(const char *dir, int rank, void *data,
                                                    size_t bytes, const atomic_bool *given_up);

@@ -14,7 +14,7 @@ struct fsdp_remote_blocks {
     size_t file; /* index in `files` */
     const char *label;
     unsigned char *memory;
-    fsdp_mapping map;     /* the same memory, for readers */
+    fsdp_mapping map;     /* the same memory as a mapping, which readers use */
     uint64_t block_bytes; /* size of a block of `present` */
     bool *present;        /* [blocks] */
     uint64_t held_bytes;
@@ -113,7 +113,7 @@ static fsdp_status need_sums(fsdp_remote_blocks *b)
         status = fsdp_block_check_create(b->label, &b->map, text, bytes, &b->check);
     fsdp_free(text);
     FSDP_TRY(status);
-    /* A block of `present` must be one that can be verified. */
+    /* The blocks of `present` must have the size of the blocks that have checksums. */
     bool *present = b->present;
     b->block_bytes = fsdp_block_check_block_bytes(b->check);
     b->present = fsdp_calloc(count_blocks(b), sizeof *b->present);

@@ -18,7 +18,8 @@ void fsdp_remote_blocks_destroy(fsdp_remote_blocks *blocks); /* accepts NULL */
 fsdp_mapping fsdp_remote_blocks_map(const fsdp_remote_blocks *blocks);
 /* Return the number of bytes that have been read into the memory and not been dropped. */
 uint64_t fsdp_remote_blocks_held_bytes(const fsdp_remote_blocks *blocks);
-/* Free the pages of the memory. What was read is zero afterwards, until it is needed again. */
+/* Free the pages of the memory. Blocks that were read are zero until fsdp_remote_blocks_need()
+ * reads them again. */
 void fsdp_remote_blocks_drop(fsdp_remote_blocks *blocks);
 /* Read the blocks that contain bytes [offset, offset + bytes) into the memory, unless they are
  * there already. Only in a session. @{ */

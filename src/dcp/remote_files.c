@@ -44,16 +44,17 @@ struct fsdp_remote_files {
     int rank, world_size;
     const char *const *names, *const *paths; /* [n] borrowed */
     size_t n;
-    sizes *sizes;  /* [n] of the ranks that have the file */
-    int *servers;  /* [n] */
+    sizes *sizes;  /* [n] sizes of each file on the ranks that have it */
+    int *servers;  /* [n] for each file, the rank that sends it to other ranks; -1: no rank has the
+                    * file */
     int *n_having; /* [n] number of ranks that have the file */
     served *served;
     request *requests;  /* [world_size] */
     fsdp_piece *pieces; /* [world_size] */
     bool is_spread;
     bool given_up;           /* a rank has failed; there are no more rounds */
-    fsdp_saved_error failed; /* this rank could not send what others had asked for, or a round has
-                                failed */
+    fsdp_saved_error failed; /* error of this rank: it could not send what others had asked for, or
+                              * a round failed */
 };
 
 /* ---- which rank has which file --------------------------------------------------------------- */
@@ -231,8 +232,8 @@ static fsdp_status serve(fsdp_remote_files *f, int reader, fsdp_piece *piece)
     return FSDP_OK;
 }
 
-/* Take part in a round with the request *own, whose bytes are read into `out`. Set *any to whether
- * any rank has asked for bytes. */
+/* Take part in a round with the request *own, whose bytes are read into `out`. Set *any to true if
+ * any rank has asked for bytes, otherwise to false. */
 static fsdp_status run_round(fsdp_remote_files *f, const request *own, void *out, bool *any)
 {
     size_t n = 0;
@@ -257,7 +258,7 @@ static fsdp_status run_round(fsdp_remote_files *f, const request *own, void *out
                                 own->wish == WISH_BYTES ? own->bytes : 0);
 }
 
-/* If a round fails, the group has failed, and there are no more rounds. */
+/* Run a round. If it fails, the group has failed, so set `given_up`: there are no more rounds. */
 static fsdp_status try_round(fsdp_remote_files *f, const request *own, void *out, bool *any)
 {
     const fsdp_status status = run_round(f, own, out, any);
@@ -304,7 +305,7 @@ fsdp_status fsdp_remote_files_end(fsdp_remote_files *f, fsdp_status status)
 {
     fsdp_saved_error own = {.status = FSDP_OK};
     bool any = true;
-    /* If the session was given up before, `status` only says so. */
+    /* If another rank has already given up the session, `status` is not an error of this rank. */
     const bool is_own = status != FSDP_OK && !f->given_up;
     if (is_own)
         fsdp_error_save(status, &own);

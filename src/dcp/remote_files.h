@@ -15,10 +15,11 @@
 
 typedef struct fsdp_remote_files fsdp_remote_files;
 
-/* Prepare reading the files `names` [n]. `paths` [n] are the paths of those that this rank has,
- * else NULL. They may have files of checksums next to them (src/dcp/block_sums.h). Both arrays must
- * outlive *files. `mine` is the status of what this rank did before the call. Collective; if one
- * rank fails, all fail. FSDP_ERR_FORMAT if hosts have a file in different sizes. */
+/* Prepare reading the files `names` [n]. `paths` [n] are the paths of the files that this rank has,
+ * and NULL for the others. A file may have a file of checksums next to it (src/dcp/block_sums.h).
+ * Both arrays must outlive *files. `mine` is the status of what this rank did before the call.
+ * Collective; if one rank fails, all fail. Returns FSDP_ERR_FORMAT if hosts have a file in
+ * different sizes. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_files_open(fsdp_status mine, const char *const *names,
                                                    const char *const *paths, size_t n,
                                                    fsdp_group *group, fsdp_remote_files **files);
@@ -35,16 +36,17 @@ typedef enum fsdp_remote_kind {
     FSDP_REMOTE_DATA,
     FSDP_REMOTE_SUMS
 } fsdp_remote_kind;
-/* Return the size of file `i`, which a rank must have, or of its file of checksums; 0 if there is
- * none. */
+/* Return the size of file `i`, or of its file of checksums; 0 if there is no file of checksums. At
+ * least one rank must have file `i`. */
 uint64_t fsdp_remote_files_bytes(const fsdp_remote_files *files, size_t i, fsdp_remote_kind kind);
-/* Read bytes [offset, offset + bytes) of file `i`, which a rank must have, into `out`. Only in a
- * session. */
+/* Read bytes [offset, offset + bytes) of file `i`, which at least one rank must have, into `out`.
+ * Call this only in a session. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_files_read(fsdp_remote_files *files, size_t i,
                                                    fsdp_remote_kind kind, uint64_t offset,
                                                    void *out, size_t bytes);
-/* End this rank's session with `status`. Collective. Return the error of this rank; FSDP_OK if it
- * has none, even if another rank has failed: the caller then calls fsdp_agree(). */
+/* End this rank's session with `status`. Collective. Return the error of this rank. Return FSDP_OK
+ * if this rank has no error, even if another rank has failed; the caller gets that error from
+ * fsdp_agree(). */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_files_end(fsdp_remote_files *files, fsdp_status status);
 /* Return true if a session was given up because a rank failed. Further sessions end at once. */
 bool fsdp_remote_files_given_up(const fsdp_remote_files *files);

@@ -56,7 +56,7 @@ void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int
     }
 }
 
-/* Writes the placements to `text`, for example "Shard(0), Replicate()". */
+/* Write the placements to `text`, for example "Shard(0), Replicate()". */
 static void placements_text(const fsdp_tensor_spec *spec, char *text, size_t size)
 {
     static const char *const names[] = {"Replicate()", "Shard", "Partial()"};

@@ -53,8 +53,8 @@ static void set_coordinates(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Returns the color for fsdp_group_split(), which puts ranks with the same color into one group.
- * All ranks whose coordinates differ only in dimension d have the same color. */
+/* Return the color for fsdp_group_split(), which puts ranks with the same color into one group. All
+ * ranks whose coordinates differ only in dimension d have the same color. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -64,7 +64,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Returns the difference between the ranks of two neighbors along dimension d. */
+/* Return the difference between the ranks of two neighbors along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;
@@ -174,7 +174,7 @@ void fsdp_device_mesh_destroy(fsdp_device_mesh *m)
 
 /* --- slices --- */
 
-/* Returns an error that lists the names of the mesh's dimensions, for example "'replicate',
+/* Return an error that lists the names of the mesh's dimensions, for example "'replicate',
  * 'shard'". */
 static fsdp_status unknown_dimension_error(const fsdp_device_mesh *m, const char *name)
 {

@@ -13,7 +13,7 @@
 #include "src/tensor/host_copy.h"
 #include "src/tensor/offload.h"
 
-/* Returns the product of the sizes of dimensions [0, d). */
+/* Return the product of the sizes of dimensions [0, d). */
 static int64_t outer_of(const int64_t *shape, int d)
 {
     int64_t n = 1;
@@ -22,7 +22,7 @@ static int64_t outer_of(const int64_t *shape, int d)
     return n;
 }
 
-/* Returns the product of the sizes of dimensions (d, ndim). */
+/* Return the product of the sizes of the dimensions after d. */
 static int64_t inner_of(const int64_t *shape, int ndim, int d)
 {
     int64_t n = 1;
@@ -31,10 +31,10 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copies `n` entries of dimension `dim`: entry from_at + i of `from` becomes entry to_at + i of
- * `to`. Both tensors are contiguous, and their shapes differ only in the size of `dim`. In `from`,
- * the size of `dim` is from_size. If from_host is true, `from` is in host memory, otherwise it is
- * on the device of `to`. */
+/* Copy `n` entries of dimension `dim`: entry from_at + i of `from` becomes entry to_at + i of `to`.
+ * Both tensors are contiguous, and their shapes differ only in the size of `dim`. In `from`, the
+ * size of `dim` is from_size. If from_host is true, `from` is in host memory, otherwise it is on
+ * the device of `to`. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -60,7 +60,7 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 
 /* --- steps that make a mesh dimension Replicate --- */
 
-/* Copies the gathered parts of a tensor to their places in `whole`. `gathered` contains one part
+/* Copy the gathered parts of a tensor to their positions in `whole`. `gathered` contains one part
  * for each rank along mesh dimension d, in the order of the ranks. Each part is padded to `bytes`
  * bytes. */
 static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
@@ -75,9 +75,9 @@ static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gath
     }
 }
 
-/* Gathers the parts of all ranks along mesh dimension d into `whole`. All ranks send the same
- * number of bytes: the size of the first rank's part, which is the largest. A rank whose part is
- * smaller adds padding, which is not copied to `whole`. */
+/* Gather the parts of all ranks along mesh dimension d into `whole`. All ranks send the same number
+ * of bytes: the size of the first rank's part, which is the largest. A rank whose part is smaller
+ * adds padding, which is not copied to `whole`. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -168,7 +168,7 @@ static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
     return FSDP_OK;
 }
 
-/* Turns Replicate into Partial. The first rank along d keeps the values, and the other ranks get
+/* Turn Replicate into Partial. The first rank along d keeps the values, and the other ranks get
  * zeros. So the sum over the ranks equals the old values. */
 static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
@@ -188,7 +188,7 @@ static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
 
 typedef fsdp_status step_fn(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out);
 
-/* Replaces *t with the result of one of the steps above. */
+/* Replace *t with the result of `step`. */
 static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_spec *spec, int d)
 {
     fsdp_tensor *result;
@@ -198,7 +198,7 @@ static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_s
     return FSDP_OK;
 }
 
-/* Makes dimension d of the mesh Replicate. All later dimensions must be Replicate already. */
+/* Make dimension d of the mesh Replicate. All later dimensions must be Replicate already. */
 static fsdp_status make_replicate(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
@@ -227,9 +227,9 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* `t` has the placements of the spec `from`. Changes its placements on mesh dimension `first` and
- * all later mesh dimensions to those of the spec `to`. *out is set to the result. If a step was
- * needed, the result is a new tensor without a spec, otherwise `t` itself. */
+/* Change the placements of `t` from those of the spec `from` to those of the spec `to`, on mesh
+ * dimension `first` and on all later mesh dimensions. Set *out to the result. If a step was needed,
+ * the result is a new tensor without a spec. Otherwise it is `t` itself. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
@@ -249,7 +249,7 @@ static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *fro
     return FSDP_OK;
 }
 
-/* Sets *out to a tensor without a spec, and takes over the caller's reference to `t`. If `t` has no
+/* Set *out to a tensor without a spec, and take over the caller's reference to `t`. If `t` has no
  * spec, *out is `t` itself. Otherwise *out is a copy, and `t` is released. */
 static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
 {
@@ -302,9 +302,9 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Called if the argument of distribute_tensor() is already a DTensor. `spec` is the spec of this
- * DTensor. distribute_tensor() returns such a DTensor unchanged, so this function checks that it
- * already has the mesh and the placements that the caller requests. */
+/* Check that a DTensor with the spec `spec` already has the requested mesh and placements.
+ * distribute_tensor() calls this if its argument is a DTensor already, because it returns such a
+ * DTensor unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {

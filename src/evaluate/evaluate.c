@@ -338,8 +338,8 @@ static fsdp_status open_data(evaluator *v, bool first_model)
 /* Read the texts that are the same for all models: the references, the sources for --prompts,
  * and the candidates for the best constant sentence. The caller has opened the first model and its
  * data. If the rows are token ids and there is no tokenizer, the references cannot be read as text.
- * Then no texts are generated, and only the loss is computed. Only rank 0 uses the references, but
- * every rank reads them to find out whether they are text. */
+ * In that case, no texts are generated, and only the loss is computed. Only rank 0 uses the
+ * references, but every rank reads them to find out whether they are text. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;

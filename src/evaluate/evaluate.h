@@ -64,8 +64,9 @@ typedef struct fsdp_evaluate_config {
      * --max-new-tokens nor --max-length, at most max_target_length new tokens are generated. */
     fsdp_generation_settings generation;
     fsdp_dtype param_dtype;
-    const char *device;   /* as fsdp_rank_device_create() takes it; NULL: the default */
-    int threads_per_rank; /* 0: as fsdp_default_threads() says */
+    const char *device;   /* name of the device, for fsdp_rank_device_create(); NULL: the default
+                             device */
+    int threads_per_rank; /* 0: the number that fsdp_default_threads() computes */
     const char *isa;      /* NULL: the best instruction set */
     int examples;         /* number of rows whose texts are printed */
     bool json;

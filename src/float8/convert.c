@@ -9,7 +9,8 @@
 #include "src/nn/float8_weight.h"
 
 enum {
-    MULTIPLE = 16 /* cards multiply float8 matrices only in tiles of this many elements */
+    MULTIPLE = 16 /* extents must be multiples of this number, because cards multiply float8
+                   * matrices only in tiles */
 };
 
 /* The text in filter_fqns with which torchtitan asks for torchao's automatic filter. */
@@ -17,7 +18,7 @@ static const char auto_filter[] = "auto_filter_small_kn";
 
 typedef struct conversion {
     const fsdp_float8_linear_config *config;
-    bool *matched;      /* [n_filter_fqns] some path contains this text */
+    bool *matched;      /* [n_filter_fqns] item i is true if some path contains text i */
     bool filters_small; /* filter_fqns has the text of the automatic filter */
     size_t n_converted;
     size_t n_linear, n_filtered, n_odd, n_small; /* layers found, and why they were left out */
@@ -37,8 +38,9 @@ static bool is_linear(const fsdp_module *m)
     return weight && weight->ndim == 2 && strcmp(m->class_name, "Linear") == 0;
 }
 
-/* Return true for the layers that compute logits. They and their losses are operations of their
- * own. A tied weight is the table of an embedding, too. */
+/* Return true for the layers that compute logits. The logits and their loss are computed by an
+ * operation of its own. A layer with a tied weight is also such a layer; its weight is the table of
+ * an embedding, too. */
 static bool is_head(const char *path, const fsdp_module *m)
 {
     static const char *const heads[] = {"lm_head", "classifier", "cls"};
@@ -58,7 +60,8 @@ static bool is_filtered(conversion *c, const char *path)
     return filtered;
 }
 
-/* torchao's _auto_filter_for_tensorwise() and _auto_filter_for_rowwise(). */
+/* Return true if torchao's automatic filter would leave out a weight [n, k]:
+ * _auto_filter_for_tensorwise() and _auto_filter_for_rowwise(). */
 static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
 {
     if (recipe == FSDP_FLOAT8_TENSORWISE)

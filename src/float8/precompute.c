@@ -1,4 +1,4 @@
-/* Computes the scales of all weights of a model that are gathered in float8: Note [Float8
+/* Computes the scales of all weights of a model that are gathered in float8; see Note [Float8
  * all-gather] in src/fsdp/storage_float8.c. */
 #include <fsdp/float8.h>
 
@@ -10,8 +10,8 @@ typedef struct float8_memories {
     size_t n, cap;
 } float8_memories;
 
-/* Add the memory of float8 weights of the module's unit. A unit of several modules is added at the
- * first of them. */
+/* Add the memory of the float8 weights of the module's unit. If a unit has several modules, its
+ * memory is added only when the first of these modules is visited. */
 static fsdp_status collect(const char *path, fsdp_module *m, void *arg)
 {
     float8_memories *list = arg;

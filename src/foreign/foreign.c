@@ -147,8 +147,9 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
 
 /* Return true if `name` may belong to the model. The caller has already removed the model's prefix
  * from `name`. If this prefix is not empty, every name belongs to the model. If it is empty, the
- * model is at the top of the checkpoint, next to other items. Then `name` may belong to the model
- * only if the name of some parameter of the model has the same part before its first dot. */
+ * model is at the top of the checkpoint, next to other items. In that case, `name` may belong to
+ * the model only if the name of some parameter of the model has the same part before its first
+ * dot. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -299,8 +300,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* The checkpoint stores a state as a plain number, but this optimizer keeps the state as a scalar
- * tensor. Convert the number to such a tensor, and put it into run->state. For example,
+/* Convert a state that the checkpoint stores as a plain number to a scalar tensor, because this
+ * optimizer keeps the state as a scalar tensor, and put the tensor into run->state. For example,
  * transformers' Adafactor saves the initial RMS as the number 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
@@ -343,9 +344,9 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* `item` is a state that was saved for a parameter. Match it with the state `key` of this
- * optimizer. Plain values are put into run->state now. The number of steps is also put there now,
- * even if it was saved as a tensor. All other tensors are read later, directly into the optimizer's
+/* Match `item`, a state that was saved for a parameter, with the state `key` of this optimizer.
+ * Plain values are put into run->state now. The number of steps is also put there now, even if it
+ * was saved as a tensor. All other tensors are read later, directly into the optimizer's
  * tensors. */
 static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                const char *key, const fsdp_source_item *item)

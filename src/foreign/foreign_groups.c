@@ -140,9 +140,10 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* The checkpoint has optimizer state under this number. Set *yes to whether the state can belong to
- * `parameter`. It can if each tensor of the state, such as exp_avg, has the same shape as the
- * tensor of the same name that run->optimizer keeps for `parameter`. */
+/* Set *yes to true if the optimizer state that the checkpoint has under this number can belong to
+ * `parameter`, otherwise to false. The state can belong to `parameter` if each tensor of the state,
+ * such as exp_avg, has the same shape as the tensor of the same name that run->optimizer keeps for
+ * `parameter`. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {

@@ -344,8 +344,8 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* The optimizer state in the place `p` has keys "state.<number>.<key>", where <number> is the
- * number of a parameter. Return how many of the numbers 0 to `most` - 1 have state in `p`. */
+/* Return how many of the numbers 0 to `most` - 1 have optimizer state in the place `p`. The keys of
+ * this state are "state.<number>.<key>", where <number> is the number of a parameter. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -365,9 +365,10 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Called for an item that contains optimizer state. Its `name` ends in "state.<parameter>.<key>",
- * and `rest` points to "<parameter>.<key>" in `name`. If <parameter> is a number or ends with one
- * of the names that probe() returns, add the place of this state to `to`, the list of candidates.
+/* Add the place of an item's optimizer state to `to`, the list of candidates. `name` is the item's
+ * name, which ends in "state.<parameter>.<key>", and `rest` points to "<parameter>.<key>" in
+ * `name`. The place is added only if <parameter> is a number or ends with one of the names that
+ * probe() returns.
  */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)

@@ -67,8 +67,8 @@ typedef struct fsdp_pool {
 } fsdp_pool;
 
 /* Take a free buffer that has at least `bytes` bytes and at most twice as many. Buffers that have
- * lost no memory to a trim are preferred, and among them the smallest. If no free buffer fits,
- * create one. Collective if the pool has a group. */
+ * lost no memory to a trim are preferred, and among them the smallest. If no free buffer has such a
+ * size, create one. Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer);
 /* Discard memory of free buffers until all buffers of the `n` pools, including those in use,

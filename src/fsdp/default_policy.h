@@ -8,7 +8,7 @@
  * caller's variable *block_classes, not the list. So this variable must exist as long as the policy
  * is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set the controls of the units that are not fields of fsdp_fully_shard_options, such as
+/* Set those controls of the units for which fsdp_fully_shard_options has no field, such as
  * unshard_in_backward. The policy cannot set these controls when it makes the units. Call this
  * after the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);

@@ -1,6 +1,6 @@
 /* Reads the variables that Accelerate's launcher sets for its workers
  * (fsdp_options_from_environment() in include/fsdp/fsdp.h). `fsdp train` reads the same variables
- * by its own option table. */
+ * with its own option table. */
 #include <string.h>
 #include <strings.h>
 
@@ -14,7 +14,7 @@ typedef struct variables {
     int precision; /* index into `precisions` */
     int version;   /* 0: FSDP1, 1: FSDP2 */
     int strategy;  /* fsdp_sharding_strategy */
-    int reshard;   /* 0, 1, a number of ranks, or -1 - strategy */
+    int reshard;   /* 0: false; 1: true; more: a number of ranks; negative: -1 - strategy */
     int backward_prefetch;
     bool offload_params, forward_prefetch, activation_checkpointing;
 } variables;

@@ -62,7 +62,7 @@ static bool has_tables(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Return the number of elements in a section's room for matrices. Return 0 if sections are not
+/* Return the number of elements in a section's space for matrices. Return 0 if sections are not
  * used, because the group is small or a section would be almost as large as a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
@@ -397,7 +397,7 @@ static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
     return FSDP_OK;
 }
 
-/* p's gradient will be whole from now on. */
+/* Replace p's table by a whole gradient with the same values. */
 static fsdp_status leave_table(fsdp_grad_buffer *b, fsdp_param *p)
 {
     return b->context->group ? widen_buffer(b) : fsdp_grad_own_widen(b, p);
@@ -447,8 +447,9 @@ static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 
 /* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
  * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
- * its touched rows. Name all that the peers read. If the ranks of a host will add up their parts,
- * they name the sums. */
+ * its touched rows. Also name the elements that the peers read (fsdp_buffer_wrote()). The exception
+ * is a whole gradient that the ranks of a host will add up: then fsdp_grad_hosts_add_up() names the
+ * sums. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -509,9 +510,9 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     return status;
 }
 
-/* Do the next stage of all buffers in flight but `except`. If the stage of a buffer waits for sums
- * over replicas, which were sent at an earlier call, first do the stages of the others, because
- * these may begin to send. */
+/* Do the next stage of all buffers in flight, except buffer `except`. First do the stages that may
+ * begin to send. Then do the stages that wait for sums over the replicas, which were sent at an
+ * earlier call. */
 static fsdp_status reduce_stages(const fsdp_comm_context *comm, const fsdp_grad_buffer *except)
 {
     for (fsdp_grad_buffer *it = comm->in_flight; it; it = it->next_in_flight)
@@ -523,8 +524,8 @@ static fsdp_status reduce_stages(const fsdp_comm_context *comm, const fsdp_grad_
     return FSDP_OK;
 }
 
-/* Do the next stage of all buffers in flight but `except`. Remove from the list `except` and the
- * buffers whose reduce is complete. */
+/* Do the next stage of all buffers in flight, except buffer `except`. From the list of buffers in
+ * flight, remove buffer `except` and the buffers whose reduce is complete. */
 static fsdp_status advance_others(fsdp_comm_context *comm, const fsdp_grad_buffer *except)
 {
     FSDP_TRY(reduce_stages(comm, except));

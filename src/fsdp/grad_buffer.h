@@ -18,8 +18,8 @@
  * Note [Sections]. A whole buffer has places for all gradients of a group. Each rank's part of it
  * is as large as these gradients in float32. But backward computes one gradient after another, and
  * complete gradients can be reduced before the next ones are computed. So a buffer may be smaller:
- * it then has room for one section of the gradients at a time. A section begins with room for
- * matrices. This room is as large as the largest matrix of the group, but at least a quarter of all
+ * it then holds one section of the gradients at a time. A section begins with space for matrices.
+ * This space is as large as the largest matrix of the group, but at least a quarter of all
  * elements. Then come the places of all vectors of the group. A matrix gets a place when its
  * gradient arrives.
  *
@@ -53,11 +53,11 @@
 /* The gradients that this rank has posted but not reduced yet. */
 typedef struct fsdp_posted_gradients {
     bool exists;         /* Gradients are posted. */
-    fsdp_buffer *buffer; /* NULL: there are none, or the group has only one rank. */
+    fsdp_buffer *buffer; /* NULL: no gradients are posted, or the group has only one rank. */
     int64_t numel;       /* Elements of each rank's part. */
     bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
-    bool is_new;         /* fsdp_grad_buffer_reduce_previous() has not been called since. */
+    bool is_new;      /* fsdp_grad_buffer_reduce_previous() has not been called since the post. */
     bool is_added_up; /* The sums of this host were sent: Note [Sums of a host] in grad_terms.h. */
 } fsdp_posted_gradients;
 
@@ -76,7 +76,7 @@ typedef struct fsdp_grad_buffer {
     size_t n_params;
     const void **sources; /* [number of ranks] Scratch memory of the reduce. Item r is an address in
                              the part of rank r. */
-    unsigned char *flags; /* [n_params] Scratch memory: this rank's flags. */
+    unsigned char *flags; /* [n_params] Scratch memory for this rank's flags. */
 
     /* The open buffer, to which backward writes. A group of one rank has no buffer, and uses none
      * of these fields except is_open: Note [Gradients of one rank] in grad_own.h. */
@@ -84,7 +84,7 @@ typedef struct fsdp_grad_buffer {
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */
-    int64_t section_numel; /* In a section: size of the room for matrices. In a whole buffer:
+    int64_t section_numel; /* In a section: elements of the space for matrices. In a whole buffer:
                               `numel`. */
     int64_t used;     /* How many of the `section_numel` elements are assigned to parameters. */
     bool in_sections; /* The open buffer is a section. */
@@ -94,14 +94,15 @@ typedef struct fsdp_grad_buffer {
     fsdp_posted_gradients posted;
     fsdp_grad_lanes lanes;
     struct fsdp_grad_buffer *next_in_flight; /* See fsdp_comm_context.in_flight. */
-    bool waits_for_lanes; /* Scratch memory: the next stage waits for sums over the replicas. */
+    bool waits_for_lanes; /* Scratch memory of a reduce: true if the next stage of this buffer waits
+                             for sums over the replicas. */
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
     bool in_no_sync;    /* Set by fsdp_no_sync_begin(); has the same effect as no_gradient_sync. */
-    bool no_all_reduce; /* The reduce sums over the shard group only. A later one sums over the
+    bool no_all_reduce; /* The reduce sums over the shard group only. A later reduce sums over the
                            replicas. */
-    double divide_factor; /* Gradients are divided by this. 0: divided by the number of ranks. */
+    double divide_factor; /* The divisor of the gradients. 0: the number of ranks. */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
 } fsdp_grad_buffer;
@@ -118,8 +119,8 @@ static inline bool fsdp_grad_buffer_syncs(const fsdp_grad_buffer *b)
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b,
                                                   const fsdp_param_context *context,
                                                   fsdp_param *params, size_t n);
-/* Free the open buffer, the posted buffer and all sums. Does not access fsdp_param.parameter,
- * because the module's parameter may have been destroyed. */
+/* Free the open buffer, the posted buffer and all sums. This function does not access
+ * fsdp_param.parameter, because the module's parameter may have been destroyed. */
 void fsdp_grad_buffer_fini(fsdp_grad_buffer *b);
 /* Implements fsdp_grad_sink.target. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf,
@@ -141,8 +142,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm)
 /* Return true if the group has gradients that are not assigned to the parameters yet. They are in
  * the open buffer, in the posted buffer or in sums. */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);
-/* Drop the partial sums of earlier micro-steps. Call this when a step begins: they are from a step
- * that was not finished. */
+/* Drop the partial sums of earlier micro-steps. Call this when a step begins: any sums that exist
+ * then are from a step that was not finished. */
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b);
 /* Drop the gradients in all buffers and the sums of gradients. Call this when a step has failed. */
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b);

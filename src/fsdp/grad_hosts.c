@@ -51,8 +51,9 @@ static fsdp_dtype dtype_of(const fsdp_grad_buffer *b, const fsdp_grad_source *so
     return fsdp_grad_term_dtype(b->context, source->parts->group);
 }
 
-/* Return the address of element `at` of a run of the slice, whose elements have `bytes` bytes, in
- * the part of rank `part`. */
+/* Return the address of element `at` of run `run` of the slice, in the part of rank `part`. An
+ * element has `bytes` bytes. With any `bytes`, the run begins where a run of float32 elements would
+ * begin. */
 static char *element(const fsdp_grad_buffer *b, const fsdp_grad_source *source, int part,
                      int64_t run, int64_t at, size_t bytes)
 {
@@ -65,7 +66,8 @@ static char *element(const fsdp_grad_buffer *b, const fsdp_grad_source *source, 
 typedef struct term {
     int first, parts;
     fsdp_dtype dtype;
-    float *chunk; /* memory for the elements of a chunk; NULL if the sum is float32 */
+    float *chunk; /* scratch memory for `chunk_numel` float32 elements; NULL if sums are stored in
+                     float32 */
     int64_t chunk_numel;
 } term;
 

@@ -3,13 +3,13 @@
 #pragma once
 #include "src/fsdp/grad_parts.h"
 
-/* A slice of a tensor, all of which every rank of the host reads. The slice is the whole tensor in
- * `n` pieces, which follow each other. The last piece may be shorter. */
+/* Return a slice that contains a whole tensor of `numel` elements, as at most `n` adjacent pieces.
+ * The last piece may be shorter than the others. */
 fsdp_slice fsdp_grad_pieces(int64_t numel, int n);
 /* Set [*begin, *end) to the elements of piece `i` of fsdp_grad_pieces(numel, n). */
 void fsdp_grad_piece(int64_t numel, int n, int i, int64_t *begin, int64_t *end);
 /* Return how many bytes this rank sends to other hosts so that their ranks can sum `numel` elements
- * of each part. It is the average of all ranks. */
+ * of each part. The result is the average over all ranks. */
 uint64_t fsdp_grad_hosts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                int64_t numel);
 /* Call this in the REWRITE phase: for each term of this host, add up the source's slice over the

@@ -28,8 +28,9 @@ static fsdp_grad_parts lanes_of(const fsdp_grad_buffer *b, fsdp_buffer *buffer, 
                              .has_results = is_split};
 }
 
-/* Return into how many pieces the rows of a parameter are divided: one for each rank that reads a
- * piece or, if all ranks read all rows, for each rank of a host that adds up a piece. */
+/* Return the number of pieces into which the rows of a parameter are divided. If each rank reads
+ * only one piece, this is the number of ranks. If all ranks read all rows, this is the number of
+ * ranks of a host, because each of them adds up one piece. */
 static int n_pieces(const fsdp_grad_parts *lanes)
 {
     return lanes->is_split ? fsdp_group_world_size(lanes->group)
@@ -53,7 +54,7 @@ static fsdp_phase_info phase_of(const fsdp_grad_buffer *b, fsdp_phase_kind kind)
 
 /* --- writing --- */
 
-/* Name this rank's lane for its readers. */
+/* Name p's elements in this rank's lane for the ranks that read them. */
 static void name_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p)
 {
     const int64_t numel = fsdp_tensor_numel(p->local), place = (int64_t)p->grad.lane_offset;
@@ -85,7 +86,7 @@ static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
     fsdp_grad_parts_write_flags(b, lanes);
 }
 
-/* Add up piece `i` of p's rows over the lanes of this host, for its readers. */
+/* Add up piece `i` of p's rows over the lanes of this host, for the ranks that read the piece. */
 static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes,
                                 const fsdp_param *p, int i)
 {
@@ -97,8 +98,9 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
     return fsdp_grad_hosts_add_up(b, &source, lanes->is_split ? i : FSDP_ALL_READERS);
 }
 
-/* Pieces with the local index of this rank are read by the ranks with this index or, if all ranks
- * read everything, only this rank adds them up on its host. */
+/* Add up this rank's pieces of all parameters over the lanes of this host. If each rank reads only
+ * one piece, these are the pieces of all ranks that have the same local rank as this rank. If all
+ * ranks read all rows, it is one piece of each parameter. */
 static fsdp_status add_up_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
     const int local = fsdp_group_local_world_size(lanes->group);
@@ -156,8 +158,8 @@ fsdp_status fsdp_grad_lanes_write(fsdp_grad_buffer *b, bool last)
 
 /* --- adding up all lanes --- */
 
-/* Sum p->grad.partial over the replicas, or a piece of it. All ranks have copied it to their lanes,
- * so the sum may overwrite it. */
+/* Sum p->grad.partial, or this rank's piece of it, over the replicas. All ranks have copied
+ * `partial` to their lanes, so the sum may overwrite `partial`. */
 static fsdp_status sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, fsdp_param *p,
                              float scale)
 {
@@ -193,7 +195,8 @@ static fsdp_status add_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, 
 
 /* --- exchanging the sums of pieces --- */
 
-/* Copy piece `i` of p's newest sum to the buffer, or from there to the sum. */
+/* Copy piece `i` of p's newest sum to the buffer or, if `to_buffer` is false, from the buffer to
+ * the sum. */
 static void copy_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p,
                        int i, bool to_buffer)
 {

@@ -20,11 +20,11 @@
 
 /* Return true if the sums over the replicas are done in stages, because bytes cross a network. */
 bool fsdp_grad_lanes_are_staged(const fsdp_param_context *c);
-/* Stage 1 for `partial` of each parameter. b->lanes.exists is true afterwards. `last` is that of
- * fsdp_grad_sums_add(). */
+/* Do stage 1 for the sums `partial` of each parameter. b->lanes.exists is true afterwards. For
+ * `last`, see fsdp_grad_sums_add(). */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_lanes_write(fsdp_grad_buffer *b, bool last);
-/* The next stage. After the last one, the sums are added to those of earlier micro-steps, and
- * b->lanes.exists is false. `scale` is that of fsdp_grad_sums_add(). */
+/* Do the next stage. After the last stage, the sums are added to the sums of earlier micro-steps,
+ * and b->lanes.exists is false. For `scale`, see fsdp_grad_sums_add(). */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_lanes_advance(fsdp_grad_buffer *b, float scale);
-/* Return the lanes to their pool, and forget them. No effect if there are none. */
+/* Return the lanes to their pool, and forget them. No effect if no lanes exist. */
 void fsdp_grad_lanes_drop(fsdp_grad_buffer *b);

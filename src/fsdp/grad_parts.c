@@ -31,7 +31,7 @@ fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer
 }
 
 /* Return how many bytes of the parts of other hosts the ranks of this host read. Other hosts may
- * have another number of terms than this one, so this is the average of all hosts. */
+ * have another number of terms than this host, so the result is the average of all hosts. */
 static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
@@ -91,7 +91,8 @@ void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                           (size_t)n * sizeof(float));
 }
 
-/* The rows of neighboring ranks follow each other in each run, and so do their ranges. */
+/* Name one range of elements for each rank and each run of p's slice. In a run, the ranges of
+ * neighboring ranks are adjacent. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                                 const fsdp_param *p)
 {

@@ -17,10 +17,10 @@ typedef struct fsdp_grad_parts {
     int64_t numel;    /* Elements of one part, without flags. */
     int leaves;       /* Number of micro-batches whose gradients each part contains. */
     bool is_split;    /* Each rank reads only its own elements of the parts. */
-    bool has_results; /* There is one more part, after those of the ranks. */
+    bool has_results; /* The buffer has one more part, after the parts of all ranks. */
 } fsdp_grad_parts;
 
-/* The terms of a sum: one tensor in all parts of a buffer. */
+/* What a sum adds up: one tensor in all parts of a buffer. */
 typedef struct fsdp_grad_source {
     const fsdp_grad_parts *parts;
     int64_t offset;          /* the first element of the tensor in each part */
@@ -46,11 +46,12 @@ void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
  * WRITE phase ends. */
 void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int reader,
                           int64_t first, int64_t n);
-/* Name the elements of p's whole gradient, which is at its place in this rank's part: each rank
- * reads the rows that it owns. */
+/* Name the elements of p's whole gradient in this rank's part. Each rank reads the rows that it
+ * owns. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                 const fsdp_param *p);
-/* Return the part of a rank, or the part after those of all ranks (has_results); NULL on meta. */
+/* Return the part of a rank, or the part after the parts of all ranks (has_results). Return NULL on
+ * meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
 /* Check that all ranks have gradients of the same parameters and, in a section, that these
  * gradients arrived in the same order. If not, all ranks get FSDP_ERR_COMM. The message names a

@@ -149,7 +149,9 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
     return fsdp_grad_hosts_add_up(b, &source, FSDP_ALL_READERS);
 }
 
-/* The readers of the rows that this rank adds up are the ranks with its local index. */
+/* Add up this rank's elements of p over the ranks of this host. If each rank reads only its rows,
+ * these are the rows of all ranks that have the same local rank as this rank. If all ranks read all
+ * rows, they are one piece of p. */
 static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                  const fsdp_param *p)
 {
@@ -196,8 +198,8 @@ fsdp_status fsdp_grad_reduce_send(fsdp_grad_buffer *b)
 }
 
 /* Sum this rank's rows of the posted gradients over the ranks that share the buffer. With replicas,
- * add the sums to `partial` of each parameter. Otherwise the sums of the micro-step are then
- * complete. */
+ * add the sums to `partial` of each parameter. Without replicas, this completes the sums of the
+ * micro-step. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -310,7 +312,8 @@ static fsdp_status reduce_posted(fsdp_grad_buffer *b)
     return fsdp_grad_lanes_are_staged(b->context) ? FSDP_OK : end_all_reduce(b);
 }
 
-/* If the sums over the replicas of earlier gradients are in progress, they come first. */
+/* Do the next stage of b. If sums over the replicas are in progress, advance these sums. Otherwise
+ * reduce the posted gradients. */
 static fsdp_status reduce_stage(fsdp_grad_buffer *b)
 {
     FSDP_TRY(b->lanes.exists ? fsdp_grad_lanes_advance(b, scale_of(b)) : reduce_posted(b));

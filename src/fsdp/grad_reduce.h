@@ -28,10 +28,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
 /* Round p's gradient to reduce_dtype if that is not float32. The sums over the ranks are still
  * computed in float32. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_round(const fsdp_grad_buffer *b, const fsdp_param *p);
-/* In a group of one rank: add p's gradient to the sums of earlier micro-steps or, if there are
- * replicas, to fsdp_param_grad.partial. The gradient's memory becomes that of a sum, or is
- * released. At the last micro-step, if there are no replicas, also assign the total to the
- * parameter's gradient. p must have a whole gradient or a table, and has neither afterwards. */
+/* Call this only in a group of one rank. Add p's gradient to the sums of earlier micro-steps or, if
+ * there are replicas, to fsdp_param_grad.partial. The gradient's memory becomes the memory of a
+ * sum, or is released. At the last micro-step, if there are no replicas, also assign the total to
+ * the parameter's gradient. p must have a whole gradient or a table, and has neither afterwards. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_hand_over(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);

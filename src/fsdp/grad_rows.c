@@ -6,7 +6,7 @@
 #include "src/comm/group.h"
 
 enum {
-    LEAST_ROWS = 64 /* a table has room for at least this many rows */
+    LEAST_ROWS = 64 /* the least capacity of a table, in rows */
 };
 
 static int64_t width_of(const fsdp_param *p)
@@ -214,8 +214,8 @@ static int owner_of_row(const fsdp_grad_parts *parts, const fsdp_param *p, int64
     return (int)(row / (end > 1 ? end : 1));
 }
 
-/* Name what the peers read of this rank's list and table: the list, row 0, and the rows that they
- * own. */
+/* Name the elements of this rank's list and table that peers read. Every peer reads the list, row 0
+ * of the table, and the rows that the peer owns. */
 static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p)
 {
     const fsdp_row_table *t = &p->grad.table;
@@ -250,8 +250,8 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     name_rows(b, parts, p);
 }
 
-/* Row i + 1 of rank r's table belongs to ids[i], for i < n. Store in own->place which of these rows
- * belong to the rows that this rank sums. */
+/* Set own->place for rank r's table, whose row i + 1 is the row of ids[i], for i < n. Skip ids of
+ * rows that this rank does not sum. */
 static void find_own_of(const fsdp_grad_own_rows *own, const fsdp_row_table *t, int r,
                         const int32_t *ids, int64_t n)
 {

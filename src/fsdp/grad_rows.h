@@ -63,7 +63,7 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                          const fsdp_param *p);
 /* Return how many bytes of p's list and table this rank sends to other hosts, if every lookup finds
- * another row. */
+ * a different row. */
 uint64_t fsdp_grad_rows_sent_bytes(const fsdp_grad_parts *parts, const fsdp_param *p);
 /* The rows [first, first + n) of a parameter, which this rank sums, and where the table of each
  * rank has these rows. */

@@ -8,8 +8,8 @@
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
 
-/* sum_parts() sums the parts of at most two blocks, and fsdp_grad_rows_sum() must accept as many.
- */
+/* sum_parts() sums the parts of at most two blocks, so fsdp_grad_rows_sum() must accept that many
+ * parts. */
 static_assert(2 * FSDP_SUM_BLOCK <= FSDP_MAX_SUMMED_TABLES, "one sum of tables over parts");
 
 /* --- sums over parts --- */
@@ -24,9 +24,9 @@ typedef struct sum_run {
     int block;              /* number of parts in a block of micro-batches */
     bool has_terms;         /* fsdp_grad_terms_exist() */
     fsdp_tensor *to;
-    bool adds;    /* `to` contains a sum, to which this one is added */
-    float scale;  /* the final sum is multiplied by this */
-    float *chunk; /* the device's memory for the elements of a chunk */
+    bool adds;    /* `to` contains a sum already, to which the new sum is added */
+    float scale;  /* factor by which the final sum is multiplied */
+    float *chunk; /* device memory for one chunk; NULL: not needed, or on meta */
 } sum_run;
 
 /* Sum elements [begin, begin + n) over the parts [first, first + parts). */
@@ -57,7 +57,9 @@ static int parts_at_once(const sum_run *r)
     return (r->has_terms ? 1 : 2) * r->block;
 }
 
-/* Sum elements [begin, begin + n), block by block, except for those that one call can sum. */
+/* Sum elements [begin, begin + n) over all parts. If `to` has no sum yet, the first call of
+ * sum_parts() sums as many parts as it may. Each later call sums one block, whose sum is added to
+ * `to`. */
 static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
 {
     const fsdp_device *device = r->b->context->device;
@@ -81,7 +83,7 @@ static bool needs_chunk(const sum_run *r)
     return r->adds || r->parts > parts_at_once(r);
 }
 
-/* Return the end of the elements to sum. */
+/* Return the index after the last element to sum. */
 static int64_t end_of(const sum_run *r)
 {
     return r->source->is_piece ? r->source->end : fsdp_tensor_numel(r->to);
@@ -184,7 +186,7 @@ static void pop_sum(fsdp_param_grad *g)
     g->sums[g->n_sums] = NULL;
 }
 
-/* Fold the sum on top of the stack with the one below it. */
+/* Fold the sum on top of the stack with the sum below it. */
 static void fold_top(const fsdp_grad_buffer *b, fsdp_param_grad *g, float scale)
 {
     fsdp_grad_fold(b, g->sums[g->n_sums - 2], g->sums[g->n_sums - 1], scale);
@@ -223,11 +225,11 @@ static void push_sum(fsdp_param_grad *g, fsdp_tensor *sum, int leaves)
     g->sum_leaves[g->n_sums++] = leaves;
 }
 
-/* How the sum of a micro-step is added to the sums of earlier ones. */
+/* How the sum of a micro-step is added to the sums of earlier micro-steps. */
 typedef struct addition {
     int leaves;      /* number of micro-batches of the new sum */
     fsdp_tensor *to; /* the top of the stack, to which the sum is added; NULL: push the sum */
-    float scale;     /* the result is multiplied by this */
+    float scale;     /* factor by which the result is multiplied */
 } addition;
 
 /* Choose how to add a micro-step of `all` micro-batches to g's sums. Set g->is_scaled to true if

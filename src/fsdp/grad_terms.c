@@ -21,7 +21,7 @@ fsdp_dtype fsdp_grad_term_dtype(const fsdp_param_context *c, const fsdp_group *g
                : FSDP_DTYPE_F32;
 }
 
-/* Return true if the parts of each host are one term in any case. */
+/* Return true if the parts of each host are one term, whatever the number of ranks is. */
 static bool is_by_host(const fsdp_param_context *c, const fsdp_group *group)
 {
     return fsdp_grad_terms_exist(c, group) && c->options.set_internode_reduce_dtype;

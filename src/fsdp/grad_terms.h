@@ -1,11 +1,12 @@
 /* Which gradients are added up inside a host before they cross to other hosts.
  *
  * Note [Sums of a host]. The ranks of a host share the memory of a buffer, so they can add up their
- * parts before anything is sent. Then a sum crosses the network, and not the part of each rank. The
- * order of additions must stay that of Note [Same bits at any world size] in grad_sums.h. So only
- * parts that are a subtree of its tree are added up. These parts are a term. If a host has 1, 2 or
- * 4 ranks, each host has one term. A host of 8 ranks has two terms, because it has two blocks. Of
- * hosts with 3 ranks, the first has the terms {0, 1} and {2}, the second {3} and {4, 5}.
+ * parts before anything is sent. Then one sum crosses the network instead of the part of each rank.
+ * The order of additions must stay that of Note [Same bits at any world size] in grad_sums.h. So
+ * only parts that are a subtree of its tree are added up. These parts are a term. If a host has 1,
+ * 2 or 4 ranks, each host has one term. A host of 8 ranks has two terms, because it has two blocks.
+ * If hosts have 3 ranks, the first host has the terms {0, 1} and {2}, and the second host has {3}
+ * and {4, 5}.
  *
  * If options.set_internode_reduce_dtype is true, the parts of each host are one term, whatever the
  * number of ranks is, and the sums are rounded to options.internode_reduce_dtype. The result may
@@ -13,11 +14,11 @@
  * rounded, too. So replicas on different hosts get equal sums.
  *
  * After the WRITE phase in which ranks write their parts comes a REWRITE phase. In this phase, a
- * rank adds up the elements that the ranks with its local index read on all hosts, and stores each
- * sum in place of the first part of its term. The partners of the rank on other hosts get these
- * sums. In the READ phase, ranks add the terms. If no term has several parts and nothing is
- * rounded, there is no REWRITE phase: the parts themselves are sent when they are posted. Tables
- * (Note [Gradients by row] in grad_rows.h) always cross as they are.
+ * rank adds up the elements that are read, on all hosts, by the ranks with the same local rank, and
+ * stores each sum in place of the first part of its term. The ranks with the same local rank on
+ * other hosts get these sums. In the READ phase, ranks add the terms. If no term has several parts
+ * and nothing is rounded, there is no REWRITE phase: the parts themselves are sent when they are
+ * posted. Tables (Note [Gradients by row] in grad_rows.h) always cross as they are.
  *
  * A sum in a dtype of two bytes is stored in the first half of the memory of its float32 terms. The
  * elements of each run of a slice are stored one after the other, from the beginning of the run. */
@@ -28,10 +29,10 @@ enum {
     FSDP_SUM_BLOCK = 4 /* Note [Same bits at any world size] in grad_sums.h */
 };
 
-/* Return true if ranks of a host add up or round their parts of a buffer of `group` before they
- * cross to other hosts: there is a REWRITE phase. */
+/* Return true if each host adds up or rounds the parts of its ranks, in a buffer of `group`, before
+ * anything is sent to other hosts. In this case there is a REWRITE phase. */
 bool fsdp_grad_terms_exist(const fsdp_param_context *c, const fsdp_group *group);
-/* Return the number of parts that are a block. `leaves` is the number of micro-batches of a part.
+/* Return the number of parts that form a block. `leaves` is the number of micro-batches of a part.
  */
 int fsdp_grad_block_parts(const fsdp_param_context *c, const fsdp_group *group, int leaves);
 /* Return the number of parts of the term whose first part is that of rank `first`. */

@@ -2,9 +2,9 @@
  * converts FSDP1's MixedPrecision to an mp_policy.
  *
  * A cast is an operation on the tape, within the unit's region. So backward casts the gradients
- * back. A checkpointed module keeps its inputs, because its forward runs a second time in backward.
- * If the module is a unit, its inputs are cast before they are kept. If the module contains units,
- * its second run casts the inputs and outputs of these units again. */
+ * back. A checkpointed module keeps its inputs, because backward recomputes its forward. If the
+ * module is a unit, its inputs are cast before they are kept. If the module contains units, its
+ * recomputed forward casts the inputs and outputs of these units again. */
 #include <string.h>
 
 #include "src/fsdp/state.h"

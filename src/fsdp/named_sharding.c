@@ -253,7 +253,8 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* a path within one unit, so not unique in the model: compare addresses instead */
+    (void)name; /* `name` is a path within one unit, so it is not unique in the model. Compare
+                   addresses instead. */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;

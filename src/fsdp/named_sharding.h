@@ -29,8 +29,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_named_sharding_create(const fsdp_named_sharding
                                                        fsdp_named_sharding **sharding);
 /* Accepts NULL. Call this after the units that follow the flags are destroyed. */
 void fsdp_named_sharding_destroy(fsdp_named_sharding *sharding);
-/* Change `options` and `policy` so that the units created with them follow the flags. Both then
- * point to memory of `sharding`. */
+/* Change `options` and `policy` so that the units created with them follow the flags. Afterwards,
+ * `options` and `policy` point to memory of `sharding`. */
 void fsdp_named_sharding_apply(fsdp_named_sharding *sharding, fsdp_fully_shard_options *options,
                                fsdp_wrap_policy *policy);
 /* Allocate memory for ignored parameters. Call this after the units are made. Return

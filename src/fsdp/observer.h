@@ -13,7 +13,7 @@ typedef enum fsdp_unit_event {
     FSDP_UNIT_RESHARD,
     FSDP_UNIT_POST, /* A gradient buffer, or a section, was posted. `bytes` is what this rank sends
                        to ranks of other hosts, as an average of all ranks, if every lookup of an
-                       embedding finds another row. */
+                       embedding finds a different row. */
     FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
                          it. `bytes` is the size of the reduce-scatter; 0 without peers. */
     FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes of

@@ -25,11 +25,11 @@ enum {
 
 /* The gradient of a parameter as a table of rows: Note [Gradients by row] in grad_rows.h. */
 typedef struct fsdp_row_table {
-    int64_t most;    /* Number of rows, besides row 0, that the table has room for. 0: no table. */
-    int64_t lookups; /* Number of rows that the forward has looked up on the rank that looked up
-                        most, counting rows repeatedly. */
-    int64_t n;       /* Number of rows, besides row 0, that were touched so far. */
-    int32_t *ids;    /* [most] Item i is the id of row i + 1. */
+    int64_t most;      /* Capacity of the table in rows, not counting row 0. 0: no table. */
+    int64_t lookups;   /* Number of lookups of the forward, on the rank with the most lookups. A row
+                          counts each time. */
+    int64_t n;         /* Number of touched rows, not counting row 0. */
+    int32_t *ids;      /* [most] Item i is the id of row i + 1. */
     fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. In a group of one
                           rank, it has its own memory. */
     int32_t *place;    /* [V] The table row of each id; 0: none. Kept from step to step. */
@@ -85,7 +85,7 @@ typedef struct fsdp_param {
     /* How the parameter is stored. */
     const struct fsdp_param_storage *storage;
     struct fsdp_param_memory *memory; /* The memory that operations read. */
-    size_t offset;      /* The parameter's place in `memory`, in elements of param_dtype. */
+    size_t offset;      /* Where the parameter begins in `memory`, in elements of param_dtype. */
     fsdp_dtype dtype;   /* The dtype of `local`. */
     fsdp_tensor *local; /* The sharded parameter. */
     fsdp_tensor *data;  /* The unsharded parameter. */
@@ -105,8 +105,8 @@ static inline int64_t fsdp_aligned_numel(int64_t numel)
     return (numel + FSDP_ALIGN_ELEMENTS - 1) / FSDP_ALIGN_ELEMENTS * FSDP_ALIGN_ELEMENTS;
 }
 
-/* Vectors are placed apart from matrices in gradient buffers and, where products are joined
- * (fsdp_device_traits), in the memory of parameters. */
+/* Return true if p has fewer than two dimensions. Gradient buffers place such vectors apart from
+ * matrices. So does the memory of parameters, where products are joined (fsdp_device_traits). */
 static inline bool fsdp_param_is_vector(const fsdp_param *p)
 {
     return p->parameter->ndim < 2;

@@ -1,6 +1,7 @@
 /* fsdp_param_context: what the parameters of a param group share, such as the device, the process
- * groups, the options, the name for messages and the number for phases. The param group and the
- * layers above it set the fields. The group's gradient buffer and parameters only read them.
+ * groups, the options, the unit's name for messages and the unit's number for phases. The param
+ * group and the layers above it set the fields. The group's gradient buffer and parameters only
+ * read them.
  *
  * Note [Replicas]. A mesh (replicate, shard) has two dimensions. A mesh row is the ranks along
  * dimension 1. The parameters are sharded among the ranks of a mesh row, and each mesh row has its
@@ -35,11 +36,11 @@ typedef struct fsdp_comm_context {
 typedef struct fsdp_param_context {
     char *name; /* Path of the group's module; "" for the root; "a, b" for two modules. Owned. */
     uint32_t number; /* The group's number in the model, the same on every rank. */
-    uint32_t step;   /* The step under way, counted from 1. */
+    uint32_t step;   /* Number of the current step, counted from 1. */
     fsdp_device *device;
-    fsdp_group *group; /* Its ranks share the gradient buffers; NULL: there is only one rank. */
-    fsdp_group *shard_group;     /* Each of its ranks has a shard; NULL: parameters are whole. */
-    fsdp_group *replicate_group; /* Its ranks own the same rows; NULL: there are no replicas. */
+    fsdp_group *group;           /* Ranks that share the gradient buffers; NULL: only this rank. */
+    fsdp_group *shard_group;     /* Ranks that each have a shard; NULL: parameters are whole. */
+    fsdp_group *replicate_group; /* Ranks that own the same rows; NULL: there are no replicas. */
     fsdp_fully_shard_options options;
     fsdp_offload_unit *offload; /* Stages this rank's rows in a file; NULL: they stay in memory. */
     fsdp_comm_context *comm;    /* The tree owns it. NULL before the first forward. */
@@ -54,10 +55,10 @@ int fsdp_param_context_world_size(const fsdp_param_context *c);
 bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
 /* Return true if all ranks of `group` share memory, or if `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_group *group);
-/* Return how many consecutive ranks of the shard group keep one copy of the unit between forward
- * and backward, with FSDP_RESHARD_TO_SMALLER: the ranks of whole hosts, at most reshard_ranks if
- * that is more than one host has, and a divisor of the number of shard ranks. Otherwise return 0.
- */
+/* With FSDP_RESHARD_TO_SMALLER, return how many consecutive ranks of the shard group keep one copy
+ * of the unit between forward and backward. These are all ranks of one host or of several hosts.
+ * The number of ranks divides the number of shard ranks. It is at most reshard_ranks, unless one
+ * host has more. With any other option, return 0. */
 int fsdp_param_context_kept_ranks(const fsdp_param_context *c);
 /* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
  * record the location for error messages, and to abort. */

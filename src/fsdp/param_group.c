@@ -114,7 +114,8 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
     fsdp_param_context *c = &g->context;
     c->device = device;
     c->options = *options;
-    c->options.ignored_params = NULL; /* borrowed, and valid only during this call */
+    c->options.ignored_params =
+        NULL; /* the pointer is borrowed, and is valid only during this call */
     choose_groups(c, group);
     c->name = fsdp_strdup("");
     fsdp_status status = c->name ? FSDP_OK : FSDP_ERR_NOMEM;
@@ -236,7 +237,8 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors. Then set the fields of p that are in `stored` to `with`. */
+/* Release p's tensors. Then set the fields of p that describe its storage to the values in `with`.
+ */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);

@@ -66,31 +66,32 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_store_as(fsdp_param_group *g,
  * loaded. Collective. If this needs new memory while the group is unsharded, summoned or being
  * written, change nothing and return FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_pending_dtypes(fsdp_param_group *g);
-/* For loaders, which have only the local tensor. Record that all of `local` will be overwritten
- * with values of `dtype`. No effect if `local` does not belong to a group. */
+/* Record that a loader will overwrite all of `local` with values of `dtype`. Loaders have only the
+ * local tensor. No effect if `local` does not belong to a group. */
 void fsdp_param_group_note_load(const fsdp_tensor *local, fsdp_dtype dtype);
 /* Apply the pending dtypes of the group of `local`. Loaders call this after
  * fsdp_param_group_note_load(). No effect if `local` does not belong to a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_load(const fsdp_tensor *local);
 /* Move a group from meta to `device`: allocate its memory there, and drop its gradients. The values
  * of the parameters are undefined afterwards. No effect if the group is not on meta, or if `device`
- * is meta. Collective. Returns FSDP_ERR_STATE if the group is unsharded or being written. */
+ * is meta. Collective. Return FSDP_ERR_STATE if the group is unsharded or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device);
 
 /* --- unshard.c --- */
 
 /* Return the guards that the group gives to its memories. */
 fsdp_param_guards fsdp_param_group_guards(fsdp_param_group *g);
-/* Return the group of a local tensor, found by the tensor's write guards; NULL: none. */
+/* Return the group of a local tensor, found by the tensor's write guards. Return NULL if the tensor
+ * belongs to no group. */
 fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
 /* Return true if the group reshards between forward and backward. `is_root` is true if the group
  * belongs to the outermost unit. */
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);
 /* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);
-/* Begin a gather: write this rank's rows or its part, or start to read the rows from a file. Has an
- * effect only if the group is in FSDP_STATE_SHARDED or FSDP_STATE_SECONDARY, is not summoned, and
- * no caller is writing its local tensors (fsdp_tensor_begin_write()). */
+/* Begin a gather: write this rank's rows or its part, or start to read the rows from a file. No
+ * effect if the group is in another state than FSDP_STATE_SHARDED or FSDP_STATE_SECONDARY, if it is
+ * summoned, or if a caller is writing its local tensors (fsdp_tensor_begin_write()). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g);
 /* Gather and wait for the peers' rows. No effect if the group is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);

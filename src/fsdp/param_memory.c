@@ -1,4 +1,4 @@
-/* Functions that several kinds of memory (those in storage_*.c) share. Declared in param_storage.h.
+/* Functions that several of the kinds of memory in storage_*.c share. Declared in param_storage.h.
  */
 #include "src/fsdp/param_storage.h"
 
@@ -10,7 +10,7 @@ fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
     return FSDP_OK;
 }
 
-/* Release m->view. Tensors that use this storage may exist longer than m, so make them empty. */
+/* Make m->view empty and release it. Tensors that use this storage may exist longer than m. */
 void fsdp_param_memory_release_view(fsdp_param_memory *m)
 {
     if (m->view) {

@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 
-/* The storages, in order of preference. The last one always fits. */
+/* The storages, in order of preference. The last storage can store any parameter. */
 static const fsdp_param_storage *const storages[] = {
     &fsdp_storage_quantized, &fsdp_storage_extension, &fsdp_storage_float8,
     &fsdp_storage_offloaded, &fsdp_storage_host,      &fsdp_storage_host_cast,
@@ -50,7 +50,7 @@ static fsdp_status reserve_next(fsdp_param_memory *m, const fsdp_param *p, size_
     return FSDP_OK;
 }
 
-/* Reserve room for p in the memory of `kind`. Create the memory if it does not exist yet. */
+/* Reserve space for p in the memory of `kind`. Create the memory if it does not exist yet. */
 static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
                            const fsdp_param_guards *guards, fsdp_param *p, size_t *offset)
 {
@@ -76,8 +76,8 @@ static fsdp_status place_param(fsdp_param_memories *memories, const fsdp_param_g
 }
 
 /* Place the parameters in their order. But where products are joined (fsdp_device_traits), place
- * the matrices before the vectors: then the weights of layers of the same input are neighbors, and
- * so are their biases. */
+ * the matrices before the vectors: then the weights of layers that have the same input are
+ * adjacent, and so are their biases. */
 static fsdp_status place_params(const fsdp_param_guards *guards, fsdp_param *params, size_t n,
                                 fsdp_param_memories *memories)
 {

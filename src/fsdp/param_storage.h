@@ -7,8 +7,9 @@
  * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
  * parameter is stored.
  *
- * A parameter gets the first storage in this list that fits it. QUANTIZED, COPY, PACKED, FLOAT8,
- * HOST and MASTER are the memories of the same names in fsdp_memory_kind.
+ * A parameter gets the first storage in this list that can store it (fsdp_param_storage.fits).
+ * QUANTIZED, COPY, PACKED, FLOAT8, HOST and MASTER are the memories of the same names in
+ * fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
  *   quantized              4 bits, in QUANTIZED          QUANTIZED        storage_quantized.c
@@ -45,8 +46,8 @@
  * to step, because this needs no more memory. While a copy is kept, a write of a local tensor
  * begins a WRITE phase of the copy. The next gather ends this phase. While an optimizer writes a
  * local tensor, it also stores the new rows in the copy (fsdp_parameter_own_rows_of_copy()). This
- * store is the all-gather. If a write does not store them, the next gather casts all rows of this
- * rank. If nothing was written, the gather casts nothing. */
+ * store is the all-gather. If the rows are written without this store, the next gather casts all
+ * rows of this rank. If nothing was written, the gather casts nothing. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -66,11 +67,11 @@ typedef enum fsdp_memory_kind {
 /* A function may be NULL if its comment says what NULL means. */
 typedef struct fsdp_param_memory_ops {
     size_t bytes; /* Size of this kind of memory's struct, which begins with fsdp_param_memory. */
-    /* Reserve room for p, which is the last item of m->params. Set *offset to the place of p, in
-     * elements of param_dtype. If the function is NULL, p is placed directly after the previous
+    /* Reserve space for p, which is the last item of m->params. Set *offset to the beginning of p,
+     * in elements of param_dtype. If the function is NULL, p is placed directly after the previous
      * parameter. */
     fsdp_status (*reserve)(fsdp_param_memory *m, const fsdp_param *p, size_t *offset);
-    /* Create `view`, and the buffers that last until `release`. Call this after room was reserved
+    /* Create `view`, and the buffers that last until `release`. Call this after space was reserved
      * for all parameters. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
     /* Begin a gather: write this rank's rows to where peers read them. No effect if a gather has
@@ -195,10 +196,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
  * is offloaded, the tensor's memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
                                                       const int64_t *shape, fsdp_tensor **local);
-/* Compute the scales of the float8 weights of n groups whose rows were written since their scales
- * were computed, by one reduction over the ranks: Note [Float8 all-gather] in storage_float8.c.
- * Collective. `memories` [n] may contain NULL, and groups whose weights are gathered are skipped.
- */
+/* For n groups, compute the scales of float8 weights whose rows were written since the last
+ * computation. Use one reduction over the ranks for all groups: Note [Float8 all-gather] in
+ * storage_float8.c. Collective. Items of `memories` [n] may be NULL. Skip groups whose weights are
+ * gathered. */
 FSDP_MUST_CHECK fsdp_status fsdp_float8_memories_update(fsdp_param_memory *const *memories,
                                                         size_t n);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)

@@ -55,7 +55,7 @@ static fsdp_status copy_values(const fsdp_tensor *data, fsdp_tensor *whole)
 static fsdp_status broadcast_tensor(const fsdp_param_context *c, const fsdp_tensor *whole)
 {
     fsdp_host_copy copy;
-    FSDP_TRY(fsdp_host_copy_of(&copy, whole)); /* this waits for kernels */
+    FSDP_TRY(fsdp_host_copy_of(&copy, whole)); /* this call waits for kernels */
     const fsdp_status status = copy.bytes ? broadcast(c, copy.data, copy.bytes) : FSDP_OK;
     if (status == FSDP_OK)
         fsdp_host_copy_write(&copy);

@@ -33,7 +33,7 @@ bool fsdp_param_is_pending(const fsdp_param *p)
 }
 
 /* Set *fit to true if converting the n values at `at` to `dtype` and back preserves them, otherwise
- * to false. `scratch` has room for the results of both conversions. */
+ * to false. `scratch` is large enough for the results of both conversions. */
 static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *at, fsdp_dtype from,
                                        fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch,
                                        bool *fit)

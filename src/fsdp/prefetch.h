@@ -18,21 +18,21 @@ enum {
 /* Call this when the outermost unit begins a forward. The order in which the previous forward
  * entered units becomes the expected order. */
 void fsdp_prefetch_begin_forward(fsdp_state_context *c);
-/* Call this when a unit is entered, before it communicates. With FSDP_FORWARD_STRICT, iterations
- * after the first one must enter units in the order of the first one. If this unit breaks that
- * order, return FSDP_ERR_STATE. */
+/* Call this when a unit is entered, before it communicates. With FSDP_FORWARD_STRICT, later
+ * iterations must enter units in the order of the first iteration. If this unit breaks that order,
+ * return FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
 /* Call this when all backwards of an iteration have ended. With FSDP_FORWARD_STRICT, return
  * FSDP_ERR_STATE if this iteration entered fewer units than the first one did. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c);
 
-/* Prefetch the units that forward enters after this one. Call this in pre_forward, after the unit
+/* Prefetch the units that forward enters after this unit. Call this in pre_forward, after the unit
  * itself is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_forward(fsdp_state *state);
-/* Prefetch the units that backward enters after this one. Call this in pre_backward, after the unit
- * itself is unsharded. */
+/* Prefetch the units that backward enters after this unit. Call this in pre_backward, after the
+ * unit itself is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_backward(fsdp_state *state);
-/* Prefetch the units that had to wait until this one is resharded. Call this when backward leaves
+/* Prefetch the units that had to wait until this unit was resharded. Call this when backward leaves
  * the unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_after_backward(fsdp_state *state);
 

@@ -1,8 +1,8 @@
 /* fsdp_state: the hooks around the modules of one unit (PyTorch's FSDPState), and
  * fsdp_state_context: what the units of a tree share (FSDPStateContext).
  *
- * More than 25 source files, because each way to store a parameter is a file (storage_*.c), and
- * each layer of the design is one.
+ * The folder has more than 25 source files, because each way to store a parameter (storage_*.c)
+ * and each topic of the public calls has its own file.
  *
  * The files of src/fsdp, from the top layer down. Each file calls only files below it
  * (tools/call_cycles.sh):
@@ -15,13 +15,11 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c grad_own.c      what backward writes: layout, sections, posting
- *   grad_reduce.c grad_lanes.c grad_sums.c grad_rows.c grad_parts.c   sums of posted gradients over
- * ranks pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
+ *   grad_reduce.c grad_lanes.c grad_sums.c grad_rows.c grad_parts.c
+ *                                 sums of posted gradients over ranks
+ *   pending_dtype.c param_sync.c param.c   one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
- *
- * The folder has more source files than docs/style.md allows for a folder, because each way to
- * store a parameter and each topic of the public calls has its own file.
  *
  * Note [Upcalls]. Lower layers do not include the headers of src/fsdp. They call src/fsdp only
  * through these tables of functions:
@@ -62,7 +60,7 @@
  *                 program may call units one by one. If more backwards will follow
  *                 (fsdp_set_is_last_backward()), there is no flush.
  *
- * If a unit is inside a checkpointed module, its forward runs a second time, within backward. The
+ * If a unit is inside a checkpointed module, the unit's forward is recomputed within backward. The
  * unit is unsharded for this recomputation and stays unsharded until its own backward, which
  * follows. If the checkpointed module calls the unit several times, the unit posts its gradients
  * only after the backward of all these calls. So the gradients of all these calls are reduced
@@ -107,7 +105,7 @@ typedef struct fsdp_state {
      * empty, the units to prefetch are chosen automatically. */
     fsdp_state_list forward_prefetch, backward_prefetch;
     bool keeps_after_backward;
-    bool not_last_backward; /* The same in all units of a tree. */
+    bool not_last_backward; /* All units of a tree have the same value. */
 } fsdp_state;
 
 struct fsdp_state_context {
@@ -120,9 +118,11 @@ struct fsdp_state_context {
     fsdp_state_list order;      /* Units in the order in which this forward has entered them. */
     fsdp_state_list last_order; /* The order in which the previous forward entered units. */
     fsdp_state_list left;       /* Units in the order in which their forwards have ended. */
-    size_t cursor;              /* Position of backward in `left`. It moves towards the start. */
-    fsdp_state_list queue;      /* Units that wait to be prefetched. */
-    fsdp_state_list first_iteration; /* FSDP_FORWARD_STRICT: the order of the first iteration. */
+    size_t cursor; /* Position of backward in the list `left`. It moves towards the start of the
+                      list. */
+    fsdp_state_list queue;           /* Units that wait to be prefetched. */
+    fsdp_state_list first_iteration; /* Units in the order of the first iteration. Only for
+                                        FSDP_FORWARD_STRICT. */
     size_t n_entered;                /* Number of units that this iteration has entered. */
     bool first_iteration_ended;
 

@@ -52,8 +52,8 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m)
     return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
 }
 
-/* Return true if m, or a module below it, is checkpointed. Its forward then runs again in backward,
- * and needs the parameters. */
+/* Return true if m, or a module below it, is checkpointed. Backward then recomputes the forward of
+ * the checkpointed module, and needs the parameters. */
 static bool runs_again(const fsdp_module *m)
 {
     bool again = m->checkpointed;

@@ -11,8 +11,8 @@ static fsdp_copy_memory *copy_of(fsdp_param_memory *m)
 
 /* --- writes of this rank's rows --- */
 
-/* Open the kept copy for writing. No rank reads it before the next gather. No effect if no copy is
- * kept or if it is open already. */
+/* Begin the WRITE phase of the kept copy. No rank reads the copy before the next gather. No effect
+ * if no copy is kept, or if its WRITE phase has begun already. */
 static fsdp_status open_copy(fsdp_copy_memory *m)
 {
     if (!m->buffer || m->is_open)
@@ -149,7 +149,8 @@ static size_t part_bytes(const fsdp_copy_memory *m)
            fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
 }
 
-/* Copy this rank's part from the gathered copy to m->part, or back to a copy that is gathered. */
+/* Copy this rank's part from the gathered copy to m->part, or back from m->part to the copy that is
+ * being gathered. */
 static void copy_part(const fsdp_copy_memory *m, bool back)
 {
     const fsdp_param_context *c = m->base.context;
@@ -176,8 +177,8 @@ static fsdp_status keep_part(fsdp_param_memory *base)
     return FSDP_OK;
 }
 
-/* Name this rank's part. The ranks that keep the same copy read it: one rank of each of their hosts
- * is enough. */
+/* Name this rank's part for its readers, the ranks that keep the same copy. It is enough to name
+ * one rank of each host of these ranks. */
 static void name_part(const fsdp_copy_memory *m)
 {
     const fsdp_group *group = m->base.context->shard_group;
@@ -227,7 +228,8 @@ static fsdp_status gather(fsdp_param_memory *base)
     return status;
 }
 
-/* Parts are in memory, even if this rank's rows are in a file. */
+/* If the ranks keep parts of the copy, gather these parts. The parts are in memory, even if this
+ * rank's rows are in a file. */
 static fsdp_status prefetch(fsdp_param_memory *base)
 {
     return copy_of(base)->part ? gather(base) : fsdp_param_memory_prefetch(base);

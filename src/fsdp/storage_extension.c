@@ -16,7 +16,7 @@ enum {
 
 typedef struct packed_memory {
     fsdp_param_memory base;
-    fsdp_buffer *packed;   /* The packed rows of all ranks; NULL: no gather is under way. */
+    fsdp_buffer *packed;   /* The packed rows of all ranks; NULL: no gather is in progress. */
     fsdp_buffer *unpacked; /* The whole parameters. NULL: the group is sharded. */
 } packed_memory;
 
@@ -121,7 +121,7 @@ static void give_back_packed(packed_memory *m)
     m->packed = NULL;
 }
 
-/* Pack this rank's rows of p. `to` is their place in the packed buffer. */
+/* Pack this rank's rows of p. `to` is the address of these rows in the packed buffer. */
 static fsdp_status pack(const fsdp_param *p, void *to, size_t bytes)
 {
     const fsdp_param_context *c = p->context;
@@ -195,7 +195,7 @@ static fsdp_status gather(fsdp_param_memory *base)
 
 /* --- unpacking --- */
 
-/* Unpack `rows` of p from their place in the packed buffer. */
+/* Unpack `rows` of p from the address `from` in the packed buffer. */
 static fsdp_status unpack(const fsdp_param *p, const void *from, size_t bytes, fsdp_tensor *rows)
 {
     const fsdp_device *device = p->context->device;

@@ -7,11 +7,11 @@
  * the scale in fsdp_parameter.float8.
  *
  * The scale needs the largest magnitude over all ranks. Each rank computes the scale of its own
- * rows. The scale of the whole weight is the smallest of these, because a scale falls as the
- * magnitude grows. A minimum does not depend on the order or number of ranks, and neither do the
- * codes. fsdp_precompute_float8_dynamic_scale_for_fsdp() finds the scales of all weights of a model
- * by one reduction after the optimizer's step. If it was not called since the rows were written,
- * the gather finds the scales of its unit, by one reduction for each unit. */
+ * rows. The scale of the whole weight is the smallest of the ranks' scales, because a scale is
+ * smaller if the magnitude is larger. A minimum does not depend on the order or number of ranks,
+ * and neither do the codes. fsdp_precompute_float8_dynamic_scale_for_fsdp() finds the scales of all
+ * weights of a model by one reduction after the optimizer's step. If that function was not called
+ * since the rows were written, each gather finds the scales of its unit, by one reduction. */
 #include "src/base/alloc.h"
 #include "src/fsdp/param_storage.h"
 #include "src/nn/float8_weight.h"
@@ -19,7 +19,7 @@
 
 typedef struct float8_memory {
     fsdp_param_memory base;
-    fsdp_buffer *codes; /* the codes of all ranks; NULL: no gather is under way */
+    fsdp_buffer *codes; /* the codes of all ranks; NULL: no gather is in progress */
     bool is_stale;      /* the rows were written since the scales were computed */
 } float8_memory;
 
@@ -64,8 +64,8 @@ static void store_scale(const fsdp_param *p, float scale)
         fsdp_device_from_host(device, fsdp_tensor_ptr(scale_of(p)), &scale, sizeof scale);
 }
 
-/* Return the next of the memories, beginning with index *at, whose scales must be computed, and
- * move *at behind it. Return NULL after the last one. */
+/* Search the memories from index *at. Return the first memory whose scales must be computed, and
+ * set *at to the index after that memory. Return NULL if there is none. */
 static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, size_t *at)
 {
     while (*at < n) {
@@ -143,8 +143,8 @@ static void drop(fsdp_param_memory *base)
     m->codes = NULL;
 }
 
-/* Cast this rank's rows of p to their place in the codes of all ranks, and name them for the peers.
- */
+/* Cast this rank's rows of p, store their codes in `codes`, which has the codes of all ranks, and
+ * name the stored codes for the peers. */
 static void cast_rows(const float8_memory *m, const fsdp_param *p, unsigned char *codes)
 {
     const fsdp_device *device = p->context->device;

@@ -31,8 +31,8 @@ static void leave_local(fsdp_tensor *local)
 }
 
 /* Return how many bytes the pools may keep between steps for a shard of `numel` elements: see Note
- * [Idle memory] in buffer.h. A halved shard has marks (src/base/halves.h) beside its float32
- * values. The pools may keep as many bytes as the values take, minus as many as the marks take. So
+ * [Idle memory] in buffer.h. A halved shard has marks (src/base/halves.h) in addition to its
+ * float32 values. The pools may keep the bytes of the values minus the bytes of the marks. So
  * values, marks and pools together have at most twice the bytes of the values. */
 static int64_t shard_bytes(int64_t numel)
 {

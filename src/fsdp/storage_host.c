@@ -27,7 +27,8 @@ typedef struct host_param {
     fsdp_storage_guard guard;
     int writers; /* Number of open writes. */
     /* Private memory to which every rank except the first one writes instead of the shared buffer.
-     * It contains zeros when the write begins. NULL if no write is open, and on the first rank. */
+     * It contains zeros when the write begins. NULL if no write is open. Always NULL on the first
+     * rank. */
     void *unwanted;
     fsdp_block *block; /* The allocator's block of `unwanted`; NULL if it is from fsdp_calloc(). */
 } host_param;

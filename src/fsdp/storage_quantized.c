@@ -1,15 +1,17 @@
 /* Stores frozen parameters in 4 bits: Note [Quantized parameters] in src/nn/quantized.h.
  *
  * Note [Quantized storage]. Unshard reads the parts of all ranks and writes the values to private
- * memory in param_dtype, as an all-gather extension does. Reshard returns this memory to its pool.
+ * memory in param_dtype, as the storage "extension" does (storage_extension.c). Reshard returns
+ * this memory to its pool.
  *
  * Where all ranks share memory, the parts of all ranks are in one shared buffer, and a rank's
  * `local` is a view of its part. The buffer is written when the model is loaded. From the first
- * unshard on it is in a READ phase, and no data move. The statistics count one all-gather of its
- * bytes for each step: the parts of the peers stay readable from forward to backward.
+ * unshard on, the buffer is in a READ phase, and no data move. The statistics count one all-gather
+ * of the buffer's bytes for each step, because the peers' parts stay readable from forward to
+ * backward.
  *
- * On several hosts a rank has its own part only. A gather copies it to a buffer from a pool, which
- * all ranks read, in forward and again in backward. */
+ * If the ranks are on several hosts, a rank keeps only its own part. A gather copies this part to a
+ * buffer from a pool, which all ranks read, in forward and again in backward. */
 #include <string.h>
 
 #include "src/fsdp/param_storage.h"
@@ -29,7 +31,7 @@ typedef struct quantized_memory {
     uint32_t counted_step; /* The step in which the last all-gather was counted. */
     bool is_counted;       /* The last unshard counted an all-gather. */
     fsdp_buffer
-        *gathered; /* The parts of all ranks on several hosts. NULL: no gather is under way. */
+        *gathered; /* The parts of all ranks on several hosts. NULL: no gather is in progress. */
     fsdp_buffer *unpacked; /* The whole parameters in param_dtype. NULL: the group is sharded. */
 } quantized_memory;
 
@@ -45,8 +47,8 @@ static bool is_shared(const quantized_memory *m)
 
 /* --- layout --- */
 
-/* The part of one rank of one parameter in a buffer with all parts. Places are in the order of the
- * parameters, and for each parameter in the order of the ranks. */
+/* Where one rank's part of one parameter is in a buffer with all parts. The places are sorted by
+ * parameter, and for each parameter by rank. */
 typedef struct place {
     size_t param;
     int rank;
@@ -196,7 +198,8 @@ static fsdp_status gather(fsdp_param_memory *base)
     return FSDP_OK;
 }
 
-/* Begin the READ phase of the shared buffer, unless it is in it already. */
+/* Begin a READ phase of the shared buffer, unless the buffer is in a READ phase already. Also count
+ * an all-gather, once for each step. */
 static fsdp_status read_shared(quantized_memory *m)
 {
     const fsdp_param_context *c = m->base.context;
@@ -211,7 +214,8 @@ static fsdp_status read_shared(quantized_memory *m)
     return FSDP_OK;
 }
 
-/* Write the values of all parameters to m->unpacked. `parts` has the parts of all ranks. */
+/* Write the values of all parameters to m->unpacked. The buffer `parts` has the parts of all ranks.
+ */
 static void unpack_all(const quantized_memory *m, const fsdp_buffer *parts)
 {
     const fsdp_param_context *c = m->base.context;
@@ -309,7 +313,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
     return p->parameter->quantized != NULL;
 }
 
-/* The local tensor has the bytes of this rank's part. */
+/* Create a local tensor of bytes (uint8) over this rank's part. */
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
@@ -319,8 +323,8 @@ static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_
     return fsdp_tensor_over(m->storage, FSDP_DTYPE_U8, 1, &bytes, (int64_t)own_offset(m, p), local);
 }
 
-/* The bytes of all parts of p; 0 if the last unshard found them where an earlier one had gathered
- * them. */
+/* Return the number of bytes of all parts of p. Return 0 if the last unshard did not count an
+ * all-gather, because an earlier unshard of the step had made the parts readable. */
 static uint64_t gathered_bytes(const fsdp_param *p)
 {
     const int world = fsdp_group_world_size(p->context->shard_group);

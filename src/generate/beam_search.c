@@ -85,9 +85,9 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Candidate c has ended. Add it to the finished beams, after those with an equal score. If there
- * are already num_beams finished beams, the candidate replaces the worst of them or, if its score
- * is not better than the score of the worst one, is dropped. */
+/* Candidate c has ended. Add it to the finished beams, after the finished beams with an equal
+ * score. If there are already num_beams finished beams, the candidate replaces the worst of them
+ * or, if its score is not better than the score of the worst one, is dropped. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
@@ -96,8 +96,8 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    /* store `beam` even if continue_beam() has failed, because it may have moved beam.ids to other
-     * memory */
+    /* `beam` is stored even if continue_beam() has failed, because it may have moved beam.ids to
+     * other memory */
     s->finished[at] = beam;
     FSDP_TRY(status);
     beam.score = score;
@@ -132,7 +132,7 @@ static fsdp_status has_ended(const fsdp_beam_search *s, const fsdp_candidate *c,
     return fsdp_stop_strings_check(s->stop, ids->ids, ids->len, c->id, ended);
 }
 
-/* Go through the candidates, from the best to the worst. A candidate that has ended may become a
+/* Process the candidates, from the best to the worst. A candidate that has ended may become a
  * finished beam (beam_search.h). The best num_beams candidates that have not ended become the
  * running beams of the next step. */
 static fsdp_status place_candidates(fsdp_beam_search *s)

@@ -44,7 +44,8 @@ typedef struct fsdp_beam_search {
      * running beam has. */
     int64_t max_new, n_new;
     fsdp_beam *running, *finished; /* [num_beams] each; `finished` is sorted, best first */
-    fsdp_beam *next;               /* [num_beams]: memory for the running beams of the next step */
+    fsdp_beam *next;               /* [num_beams]: memory in which the running beams of the next
+                                    * step are made */
     int32_t n_running, n_finished;
     fsdp_top_k candidates; /* the best continuations of the current step so far */
     bool done;

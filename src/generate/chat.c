@@ -173,8 +173,8 @@ static fsdp_status answer(conversation *c, const char *text)
     fsdp_json_destroy(status == FSDP_OK ? c->doc : doc);
     if (status == FSDP_OK)
         c->doc = doc;
-    /* The seed of the random numbers of sampling is combined with run->turn, so each answer uses
-     * other random numbers. */
+    /* The seed of the random numbers of sampling is combined with run->turn, so the random numbers
+     * differ between answers. */
     c->run->turn = ++c->n_turns;
     return status;
 }

@@ -8,7 +8,7 @@
 typedef struct fsdp_chat_stream {
     const generate_run *run;
     fsdp_text_stream text;
-    fsdp_str *copy; /* the shown text is also appended to this; NULL: it is not */
+    fsdp_str *copy; /* the shown text is also appended to this string; NULL: it is not appended */
     /* The ids that come before the text. They are not shown, but determine how the first new id is
      * decoded. NULL: the text begins a new message, and no ids come before it. */
     const fsdp_token_list *follows;

@@ -272,8 +272,8 @@ fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
     if (!chat->chat_template)
         return FSDP_OK;
     fsdp_status status = render_turn(chat, &text);
-    /* A failure here is not an error: a template that refuses the test conversation of
-     * render_turn() may accept the user's conversations. */
+    /* This failure is not an error (except if memory is missing): a template that refuses the test
+     * conversation of render_turn() may accept the user's conversations. */
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     status = find_end(tokenizer, &text, &id);

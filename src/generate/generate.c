@@ -17,8 +17,8 @@
 #include "src/models/model_type.h"
 #include "src/report/human.h"
 
-/* The score of an output if beam search has finished fewer beams than the number of outputs.
- * transformers uses the same number. */
+/* The score of an output for which beam search has no finished beam, because fewer beams have
+ * finished than there are outputs. transformers uses the same number. */
 #define UNFINISHED_SCORE (-1e9)
 
 /* One row of the batch: a prompt and the sequences that are generated for it. A sequence that has
@@ -32,7 +32,7 @@ typedef struct prompt {
     /* [num_return_sequences]; not used in beam search. Running sequence i, for i < n_live, is
      * outputs[live[i]]. */
     int32_t *live;
-    fsdp_beam_search *beams; /* NULL: greedy or sampling */
+    fsdp_beam_search *beams; /* NULL: greedy search or sampling */
 } prompt;
 
 typedef struct generation {
@@ -76,8 +76,9 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* The settings have no eos_token_id. If they come from a config.json, use the model's
-         * default. If they come from a generation_config.json, no id ends a sequence. */
+        /* The settings have no eos_token_id. If the settings come from a config.json, use the
+         * model's default. If the settings come from a generation_config.json, no id ends a
+         * sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -160,7 +161,8 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    /* The last new id is never an input of the model, so it needs no position. Hence + 1. */
+    /* The last new id is never an input of the model, so it needs no position. This is the reason
+     * for + 1. */
     int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
@@ -206,7 +208,8 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
 
 /* --- one row of the logits, and one row of the cache --- */
 
-/* Copy row `row` of the logits to g->scores. Returns FSDP_ERR_NUMERIC if one of them is NaN. */
+/* Copy row `row` of the logits to g->scores. Returns FSDP_ERR_NUMERIC if one of the scores is
+ * NaN. */
 static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
 {
     fsdp_tensor *view;
@@ -371,7 +374,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
  * this rank. If it is an error on any rank, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    /* so low that the sum is negative if at least one rank adds it */
+    /* this number is so low that the sum over the ranks is negative if at least one rank adds it */
     const int64_t failed = INT64_MIN / INT32_MAX;
     fsdp_group *group = g->model->group;
     *rows = status == FSDP_OK ? g->rows : failed;

@@ -55,8 +55,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
 typedef struct fsdp_setting_flag {
     char text[40];
 } fsdp_setting_flag;
-/* Return the command line flag of the first setting that the user gave, or "" if the user gave
- * none. */
+/* Return the command line flag of the first setting that the user gave, or "" if the user gave no
+ * setting. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
 /* Check that each setting that the user gave has an effect. `config` is the result of applying
  * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in three cases: the user gave
@@ -72,14 +72,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
 /* Check that the model can generate with these settings. Returns FSDP_ERR_UNSUPPORTED or
- * FSDP_ERR_INVALID if it cannot. The result is the same on all ranks, because it does not depend on
- * prompts. */
+ * FSDP_ERR_INVALID if the model cannot. The result is the same on all ranks, because it does not
+ * depend on prompts. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 
 /* Return the maximum number of new ids after a prompt of `prompt_length` ids. For T5, the prompt is
- * the decoder's start token, and prompt_length is 1. If there is no room for new ids, the result is
- * below 1. */
+ * the decoder's start token, and prompt_length is 1. If the prompt is so long that no new id is
+ * possible, the result is below 1. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
                               int64_t prompt_length);
 
@@ -91,8 +91,8 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
  * @param outputs out: [batch->rows * num_return_sequences], grouped by row; owned by the caller
  *                (fsdp_generated_free). In beam search, the best sequence of a row comes first.
  * @return FSDP_ERR_UNSUPPORTED if the model cannot generate; FSDP_ERR_INVALID if a prompt is empty
- * or leaves no room for new ids, with a message that names the row; FSDP_ERR_NUMERIC if logits are
- * NaN or too large */
+ * or so long that no new id is possible, with a message that names the row; FSDP_ERR_NUMERIC if
+ * logits are NaN or too large */
 FSDP_MUST_CHECK fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device,
                                           const fsdp_batch *batch,
                                           const fsdp_generate_options *options,

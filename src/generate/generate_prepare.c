@@ -75,8 +75,8 @@ static bool is_seq2seq(const generate_run *g)
 }
 
 /* Return the number of ids to which a text is cut, or 0 if texts are not cut. By default, texts for
- * T5 are cut to 512 ids, as in training, and texts that a causal model continues are not cut, as in
- * transformers. */
+ * T5 are cut to 512 ids, as in training. Texts that a causal model continues are not cut by
+ * default, as in transformers. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -190,7 +190,7 @@ static void report_notes(const generate_run *g)
     }
 }
 
-/* Return the error for prompt `i`, which has `n` ids and leaves no room for new ids. */
+/* Return the error for prompt `i`, which has `n` ids and is so long that no new id is possible. */
 static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
 {
     const int64_t positions = g->model->info.max_positions;
@@ -204,8 +204,8 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Check that every prompt leaves room for new ids. Then set row_bytes to the size of a gathered_row
- * that can hold the longest possible sequence. */
+/* Check that every prompt is short enough for at least one new id. Then set row_bytes to the size
+ * of a gathered_row that can hold the longest possible sequence. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
@@ -222,8 +222,8 @@ static fsdp_status check_lengths(generate_run *g)
     return FSDP_OK;
 }
 
-/* Inform the user which device is used, unless it is the CPU: the device may have been chosen by
- * default. */
+/* Inform the user which device is used, unless the device is the CPU. The user may not know this,
+ * because the device may have been chosen by default. */
 static void note_device(const generate_run *g)
 {
     char device[256], note[300];

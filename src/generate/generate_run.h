@@ -54,8 +54,9 @@ typedef struct fsdp_generate_config {
     /* Called on rank 0 with each new part of the text while it is generated. The text in a part is
      * final. NULL: not called. If not NULL, there must be exactly one prompt. */
     fsdp_generate_part_fn *part;
-    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. If not
-     * NULL, there must be no other prompts, `chat` must be true, and `part` must be set. */
+    /* A function that reads the next line of an interactive conversation on rank 0; NULL: not
+     * interactive. If not NULL, there must be no other prompts, `chat` must be true, and `part`
+     * must be set. */
     fsdp_generate_line_fn *read_line;
     void *terminal; /* argument of part() and read_line() */
 } fsdp_generate_config;

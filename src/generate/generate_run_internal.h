@@ -46,8 +46,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts)
 void fsdp_generate_run_fini(generate_run *g);
 /* Call g->note with a message for the user. Only rank 0 does this; other ranks do nothing. */
 void fsdp_generate_note(const generate_run *g, const char *text);
-/* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, of
- * which there are n * g->per_prompt. `on_id` may be NULL. */
+/* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, an
+ * array of n * g->per_prompt items. `on_id` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_batch(const generate_run *g, size_t first, size_t n,
                                                 fsdp_generate_id_fn *on_id, void *arg,
                                                 fsdp_generated **outputs);

@@ -46,8 +46,9 @@ static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *sco
             ban(scores, vocab, ids->ids[at + n - 1]);
 }
 
-/* A bad word is a sequence of ids. Ban its last id if `ids` ends with its other ids. As in
- * transformers, a bad word that consists only of an end-of-sequence id has no effect. */
+/* A bad word is a sequence of ids. Ban the last id of a bad word if `ids` ends with the other ids
+ * of this bad word. As in transformers, a bad word that consists only of an end-of-sequence id has
+ * no effect. */
 static void ban_words(const fsdp_generation_config *c, const fsdp_token_list *ids, float *scores,
                       int64_t vocab)
 {

@@ -69,8 +69,8 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
     return fsdp_prompts_add_text(p, e, text);
 }
 
-/* Add the prompt in a row of JSON or Arrow. If `wanted` is true, a row that is not a conversation
- * is an error. */
+/* Add the prompt in a row of JSON or Arrow. If `wanted` is true, the row must be a conversation;
+ * any other row is an error. */
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
                            bool wanted)
 {
@@ -131,9 +131,9 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
     return status;
 }
 
-/* Return the index of the column that has the prompts, or -1 if there is none. If `only` is true, a
- * file that has only one column is accepted whatever the name of this column is, unless the user
- * has named a column. */
+/* Return the index of the column that has the prompts, or -1 if there is none. If `only` is true,
+ * and the user has not named a column, the only column of a file with one column is accepted,
+ * whatever its name is. */
 static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
 {
     const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);
@@ -205,7 +205,8 @@ static fsdp_status read_csv_input(fsdp_prompts *p, const fsdp_prompt_encoding *e
     return status;
 }
 
-/* Read rows or lines. The name of the file says which or, if it does not, the first bytes do. */
+/* Read the rows or lines of a file. The name of the file decides whether it has rows or lines. If
+ * the name does not show this, the first bytes of the file decide. */
 static fsdp_status read_input(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
                               fsdp_input *input)
 {

@@ -151,7 +151,7 @@ static bool next_line(const char *text, size_t bytes, size_t *at, const char **l
     return true;
 }
 
-/* Read a file, which may be compressed, up to MAX_FILE_BYTES. */
+/* Read a whole file, which may be compressed. A file of more than MAX_FILE_BYTES is an error. */
 static fsdp_status read_whole(fsdp_input *input, const char *path, fsdp_str *all)
 {
     char piece[1 << 16];
@@ -209,7 +209,7 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-/* What the functions below need while they read a file of ids. */
+/* The state of the functions below while they read a file of ids. */
 typedef struct id_reader {
     fsdp_prompts *prompts;
     const fsdp_prompt_ids *options;

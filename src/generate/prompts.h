@@ -25,9 +25,9 @@ typedef struct fsdp_prompts {
 void fsdp_prompts_free(fsdp_prompts *prompts);
 
 /* How texts become ids. `prefix` is put before each text. If the result has more than max_length
- * ids, only the first max_length ids are used (0: no limit). `to_continue` is true if a causal
- * model is to continue the text. Then the ids begin with <s>, if the tokenizer has it, and do not
- * end with </s>. */
+ * ids, only the first max_length ids are used. If max_length is 0, there is no limit. `to_continue`
+ * is true if a causal model is to continue the text. Then the ids begin with <s>, if the tokenizer
+ * has it, and do not end with </s>. */
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
@@ -42,7 +42,7 @@ typedef struct fsdp_prompt_encoding {
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
                                                   const fsdp_prompt_encoding *encoding,
                                                   const char *text);
-/* Append the conversation in `row`. No reference to `row` is kept. */
+/* Append the conversation in `row`. The prompt keeps no reference to `row`. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
@@ -62,8 +62,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path, fsdp_input *input);
-/* How rows of ids are read. A row is cut to its first max_length ids (0: no limit). If a row that
- * ends with eos_id is cut, its new last id is replaced by eos_id. eos_id -1: no id is replaced. */
+/* How rows of ids are read. A row is cut to its first max_length ids, or not at all if max_length
+ * is 0. If a row that ends with eos_id is cut, its new last id is replaced by eos_id. If eos_id is
+ * -1, no id is replaced. */
 typedef struct fsdp_prompt_ids {
     int64_t vocab_size;
     int max_length;

@@ -15,8 +15,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` only the ids whose score is `best`. There, their score is 0, so that all of them
- * are equally likely to be drawn. Returns the number of these ids. */
+/* Write to `left` only the ids whose score is `best`. In `left`, their score is 0, so that all of
+ * these ids are equally likely to be drawn. Returns the number of these ids. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -27,7 +27,7 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
 }
 
 /* Write to `left` the k most likely ids. As in transformers, also write all other ids that are
- * exactly as likely as the k-th of these. Returns the number of ids in `left`. */
+ * exactly as likely as the k-th most likely id. Returns the number of ids in `left`. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {
@@ -60,7 +60,7 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number k for which the
+/* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number k such that the
  * probabilities of the first k candidates sum to top_p or more. The candidates are sorted, so these
  * are the most likely ones. */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
@@ -73,7 +73,7 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 }
 
 /* Return how many of the n candidates are at least min_p times as likely as the first one. The
- * candidates are sorted, so these are the first ones. */
+ * candidates are sorted, so these are the first candidates. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -101,10 +101,10 @@ static double surprise(const fsdp_candidate *left, int64_t i, double total, doub
 }
 
 /* Typical sampling (Meister et al. 2022, "Locally Typical Sampling"): keep the candidates whose
- * information content -log p is closest to the entropy. As few as possible are kept such that their
- * probabilities sum to `mass` or more; candidates that are exactly as close as the last of these
- * are kept, too. The candidates are sorted by score, so the kept ones are adjacent. Move the kept
- * ones to the front of `left`, and return their number. */
+ * information content -log p is closest to the entropy. Keep as few candidates as possible such
+ * that their probabilities sum to `mass` or more. Also keep the candidates that are exactly as
+ * close as the last of these. The candidates are sorted by score, so the candidates that are kept
+ * are adjacent. Move them to the front of `left`, and return their number. */
 static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 {
     const double total = total_weight(left, n), mean = entropy(left, n, total);
@@ -129,7 +129,7 @@ static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 }
 
 /* Return how many of the n candidates have at least the probability `least` or are as likely as the
- * first candidate. The candidates are sorted, so these are the first ones. */
+ * first candidate. The candidates are sorted, so these are the first candidates. */
 static int64_t keep_probable(const fsdp_candidate *left, int64_t n, double least)
 {
     const double bound = least * total_weight(left, n);

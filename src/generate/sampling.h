@@ -14,12 +14,12 @@ typedef struct fsdp_draw {
     uint64_t seed, row, step;
 } fsdp_draw;
 
-/* Return the first id with the largest score, like torch.argmax. */
+/* Return the first id with the largest score, as torch.argmax does. */
 int32_t fsdp_argmax(const float *scores, int64_t vocab);
 
-/* Apply the sampling settings of `config` (temperature, top_k, top_p and so on) like transformers'
- * warpers. Set `left` to the ids that remain: the most likely one comes first, and ids with equal
- * scores are in ascending order.
+/* Apply the sampling settings of `config` (temperature, top_k, top_p and so on) as transformers'
+ * warpers do. Set `left` to the ids that remain: the most likely one comes first, and ids with
+ * equal scores are in ascending order.
  *
  * @param left out: [vocab]
  * @return number of candidates in `left`; 0 if all scores are -INFINITY or one is INFINITY */

@@ -69,8 +69,8 @@ static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Call `part` with the text that the ids from s->given on add to the text of the ids before them.
- * If `all` is false, call `part` only if later ids cannot change this text. */
+/* The ids from s->given on add new text to the text of the ids before them. Call `part` with this
+ * new text. If `all` is false, call `part` only if later ids cannot change this text. */
 static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, void *arg)
 {
     char *before = NULL, *text = NULL;

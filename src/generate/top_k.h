@@ -16,16 +16,16 @@ typedef struct fsdp_top_k {
     int64_t k, n;
 } fsdp_top_k;
 
-/* Compare two candidates for qsort(). The one with the larger score comes first. Candidates with
- * equal scores are in ascending order of beam, then of id. */
+/* Compare two candidates for qsort(). The candidate with the larger score comes first. Candidates
+ * with equal scores are in ascending order of beam, then of id. */
 int fsdp_candidate_order(const void *a, const void *b);
 void fsdp_top_k_add(fsdp_top_k *top, fsdp_candidate candidate);
 /* Sort the items, best first. */
 void fsdp_top_k_sort(fsdp_top_k *top);
 
 /* Offer a candidate. Candidates must be offered in ascending order of beam, then of id. The reason
- * is that, of two candidates with an equal score, the one that was offered first is preferred. A
- * score of -INFINITY is ignored. */
+ * is that, of two candidates with an equal score, the candidate that was offered first is
+ * preferred. A score of -INFINITY is ignored. */
 static inline void fsdp_top_k_offer(fsdp_top_k *top, fsdp_candidate candidate)
 {
     if (candidate.score > (top->n == top->k ? top->items->score : (float)-INFINITY))

@@ -37,7 +37,8 @@ static bool is_hub_name(const char *name)
     return parts > 0;
 }
 
-/* "models--org--name" */
+/* Return the name of a repository's folder in the cache, such as "models--org--name" for
+ * "org/name". The caller owns the text. */
 static char *repository_folder(const char *name)
 {
     const char *slash = strchr(name, '/');

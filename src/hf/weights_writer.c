@@ -35,7 +35,8 @@ static fsdp_status size_of(const fsdp_safetensors_spec *spec, int64_t *numel, in
     return FSDP_OK;
 }
 
-/* Distribute the tensors over files. A new file begins if the next tensor would not fit. */
+/* Distribute the tensors over files. A new file begins if the next tensor would make the current
+ * file larger than `max_bytes`. */
 static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
 {
     int64_t used = 0, numel, bytes;

@@ -5,7 +5,7 @@
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 
-/* The files that a writer creates. Zero means default. */
+/* The files that a writer creates. A field other than `dir` that is 0 or NULL has its default. */
 typedef struct fsdp_weights_files {
     const char *dir; /* an existing directory */
     const char

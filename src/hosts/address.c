@@ -153,7 +153,7 @@ static bool bind_to(int fd, int family, const char *from)
         return false;
     }
     bool bound = false;
-    errno = EADDRNOTAVAIL; /* if no address is of the family */
+    errno = EADDRNOTAVAIL; /* the error if `from` has no address of the family */
     for (const struct addrinfo *at = found; at && !bound; at = at->ai_next)
         bound = at->ai_family == family && bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     freeaddrinfo(found);

@@ -1,4 +1,4 @@
-/* Numbers of 4 bytes in the messages between launchers. */
+/* Encodes and decodes the numbers of 4 bytes in the messages between launchers. */
 #pragma once
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ static inline void fsdp_put_big_endian(void *bytes, uint32_t value)
         at[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Read the number at `bytes` [4]. They need not be aligned. */
+/* Read the number at `bytes` [4]. The bytes need not be aligned. */
 static inline uint32_t fsdp_get_big_endian(const void *bytes)
 {
     const uint8_t *at = bytes;

@@ -9,9 +9,9 @@
  * (IDLE).
  *
  * If a rank fails, a host is lost, or a launcher gets a signal, all launchers end their ranks
- * (STOP). When no rank is running on any host (QUIET), they end the daemons (KILL). The daemons may
- * not end earlier, because mpirun would then kill ranks that are still saving a checkpoint. After a
- * failure, if restarts are left, hosts are gathered again. */
+ * (STOP). When no rank is running on any host (QUIET), they end the daemons (KILL). The daemons
+ * must not end earlier, because mpirun would then kill ranks that are still saving a checkpoint.
+ * After a failure, if restarts are left, hosts are gathered again. */
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,7 +34,8 @@
  * only that failure is shown. */
 static const double OUTPUT_DELAY_S = 1.0;
 static const double DAEMONS_S = 5.0; /* time from the end of mpirun until daemons are killed */
-/* A signal that another host gets within this time of the first one is the same signal. */
+/* If another host gets a signal within this time after the first host, it counts as the same
+ * signal. */
 static const double SAME_SIGNAL_S = 2.0;
 static const double HELD_S = 15.0; /* how long a JOIN may wait for a free node rank */
 
@@ -60,11 +61,13 @@ typedef struct first {
     stage stage;
     double gathering_s, last_join_s; /* when gathering began, and when the last host joined */
     double kill_s;                   /* time at which daemons are killed; INFINITY: not yet */
-    int round, restarts;             /* number of the next round; restarts after failures so far */
-    int n_hosts, n_ranks;            /* in this round */
-    int signal_number;               /* the signal that ends the job; 0: none */
-    const fsdp_member *signalled;    /* host that got it; only compared, not read */
-    double signalled_s;              /* time at which it came */
+    int round, restarts;  /* round: number of the next round. restarts: number of restarts after
+                             failures so far */
+    int n_hosts, n_ranks; /* in this round */
+    int signal_number;    /* the signal that ends the job; 0: none */
+    const fsdp_member *signalled; /* the host that got the signal; the pointer is only compared,
+                                     never dereferenced */
+    double signalled_s;           /* time at which the signal came */
     bool mpi_failed; /* `cause` only says that mpirun or a daemon failed: show `output`, too */
     bool pointless, grows; /* pointless: a restart would fail, too; grows: the round ends so that a
                               new host can take part */
@@ -182,7 +185,7 @@ static void rank_failed(first *f, const fsdp_hosts_message *m)
 static void signalled(first *f, const fsdp_member *from, int number)
 {
     char text[512];
-    /* A batch system signals all hosts. */
+    /* A batch system signals all hosts. So ignore the same signal of another host. */
     if (f->signal_number && from != f->signalled && fsdp_clock_s() - f->signalled_s < SAME_SIGNAL_S)
         return;
     if (f->signal_number && f->stage != STAGE_ENDED) {
@@ -365,14 +368,14 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
     if (f->n_hosts > 1)
         fsdp_link_own_address(&fsdp_members_at(&f->members, 1)->link, address, sizeof address);
     snprintf(agent, sizeof agent, "/proc/%d/exe -x", (int)getpid());
-    const fsdp_mpi_hosts hosts = {
-        .count = f->n_hosts,
-        .ranks = ranks,
-        .names = names,
-        .agent = agent,
-        /* Hydra takes no IPv6 address. It finds one by the host's name. */
-        .address = *address && !strchr(address, ':') ? address : NULL,
-        .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
+    const fsdp_mpi_hosts hosts = {.count = f->n_hosts,
+                                  .ranks = ranks,
+                                  .names = names,
+                                  .agent = agent,
+                                  /* Hydra accepts no IPv6 address here. If it gets none, it finds
+                                   * an address by the host's name. */
+                                  .address = *address && !strchr(address, ':') ? address : NULL,
+                                  .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(
         fsdp_mpi_command(&f->job->mpi, &hosts, command, FSDP_LENGTH(command), &words, &n_words));
     fsdp_status status = fsdp_local_start(&f->local, f->job->mpi.starter, words);
@@ -426,7 +429,8 @@ static fsdp_status begin_round(first *f)
     fsdp_local_begin(&f->local, &shape);
     f->round++;
     if (f->stage != STAGE_RUNNING) {
-        /* A host was lost just now. The STOP that this has sent was for the round before. */
+        /* A host was lost while START was sent. The STOP that was then sent named the previous
+         * round, so send STOP again for this round. */
         stop_all(f, 0);
         return FSDP_OK;
     }
@@ -461,14 +465,14 @@ static void gather(first *f)
                 f->job->endpoint.port, missing, missing == 1 ? "" : "s");
 }
 
-/* The round has ended on all hosts. Restart it, or end the job. */
+/* Called when the round has ended on all hosts. Gather hosts for another round, or end the job. */
 static void round_ended(first *f)
 {
     const int most = f->job->config->max_restarts;
     if (!*f->cause || f->mpi_failed || f->grows)
         show_output(f);
     else
-        fsdp_str_fini(&f->output); /* it only has mpirun's messages about the ended ranks */
+        fsdp_str_fini(&f->output); /* only mpirun's messages about ranks that were ended */
     if (*f->cause && f->mpi_failed)
         fprintf(stderr, "fsdp launch: %s\n", f->cause);
     if (f->signal_number) {
@@ -635,7 +639,8 @@ static fsdp_status advance(first *f)
 
 /* ---- the loop ---- */
 
-/* Poll this host, the socket where launchers connect, and the connections. */
+/* Wait up to 100 ms for events of this host, of the socket to which launchers connect, and of the
+ * connections. Then handle the events. */
 static fsdp_status wait_and_handle(first *f)
 {
     const size_t n_local = fsdp_local_polled_count(&f->local), n_members = f->members.count;

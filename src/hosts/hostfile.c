@@ -78,7 +78,7 @@ static bool read_count(const char *text, const char *end, int *ranks)
 }
 
 /* Read an entry, which ends at `end`: HOST, HOST:N or, in a file, HOST slots=N. `ranks` is the
- * number of ranks if the entry has none. */
+ * number of ranks if the entry has no number. */
 static fsdp_status read_entry(const char *entry, const char *end, int ranks, fsdp_host_list *list)
 {
     const size_t length = strcspn(entry, ": \t,\r\n#");
@@ -272,8 +272,8 @@ static fsdp_status list_variables(command *c)
 
 /* The signals to this process while mpirun is running. They are blocked, so none is lost. */
 typedef struct signals {
-    sigset_t set, before; /* those that are blocked, and the mask before */
-    int first;            /* the first one that came; 0: none */
+    sigset_t set, before; /* the blocked signals, and the signal mask before they were blocked */
+    int first;            /* the first signal that arrived; 0: none */
 } signals;
 
 static void begin_signals(signals *s)
@@ -291,7 +291,7 @@ static void begin_signals(signals *s)
 static void end_signals(const signals *s)
 {
     const struct timespec now = {0};
-    while (sigtimedwait(&s->set, NULL, &now) > 0) /* one that came too late */
+    while (sigtimedwait(&s->set, NULL, &now) > 0) /* discard signals that came too late */
         ;
     sigprocmask(SIG_SETMASK, &s->before, NULL);
 }
@@ -424,7 +424,7 @@ fsdp_status fsdp_hosts_run_by_ssh(fsdp_launch *launch, const fsdp_launch_config 
     if (geteuid() == 0 && (setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1) != 0 ||
                            setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1) != 0))
         return fsdp_error_nomem();
-    FSDP_ASSERT(!own_cpus); /* each host chooses the processors of its ranks */
+    FSDP_ASSERT(!own_cpus); /* not set, because each host chooses its ranks' processors */
     FSDP_TRY(fsdp_mpi_find((fsdp_mpi_kind)config->mpi, launch->program, &mpi));
     begin_signals(&s);
     fsdp_status status = run_rounds(launch, config, &mpi, list, &s, exit_code);

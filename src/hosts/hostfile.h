@@ -1,6 +1,6 @@
-/* Jobs on the hosts of --hosts or --hostfile, which are options of mpirun. There is one launcher.
- * It runs mpirun, which starts MPI's daemons on the hosts by ssh. `fsdp` must have the same path on
- * all hosts. */
+/* Runs jobs on the hosts of --hosts or --hostfile. (mpirun has the same options.) There is one
+ * launcher. It runs mpirun, which starts MPI's daemons on the hosts by ssh. `fsdp` must have the
+ * same path on all hosts. */
 #pragma once
 #include "src/hosts/mpi.h"
 #include "src/launch/launch.h"
@@ -12,8 +12,8 @@ typedef struct fsdp_host_list {
     size_t count, cap, ranks_cap;
 } fsdp_host_list;
 
-/* Read the hosts of config->hosts or config->hostfile. A host without a number of ranks has
- * config->n_ranks. If a host is listed several times, its numbers of ranks are added. */
+/* Read the hosts of config->hosts or config->hostfile. A host without a number of ranks gets
+ * config->n_ranks ranks. If a host is listed several times, its rank counts are added. */
 FSDP_MUST_CHECK fsdp_status fsdp_host_list_read(const fsdp_launch_config *config,
                                                 fsdp_host_list *list);
 void fsdp_host_list_fini(fsdp_host_list *list);

@@ -305,7 +305,8 @@ fsdp_status fsdp_link_init(fsdp_link *link, int fd, bool is_first, const fsdp_jo
                         .heard_s = now,
                         .sent_s = now};
     name_peer(link);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* not on a socket pair */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+                     sizeof on); /* fails on a socket pair, which does not need it */
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return fsdp_error(FSDP_ERR_IO, "fcntl: %s", strerror(errno));
     if (is_first)
@@ -338,8 +339,7 @@ fsdp_status fsdp_link_pump(fsdp_link *link)
     FSDP_TRY(authenticate(link));
     FSDP_TRY(flush(link));
     /* Messages that arrived before the connection ended are still read, because one of them may say
-     * why it ended. The rest of a message that the other end could not complete is not waited for.
-     */
+     * why it ended. An incomplete message is ignored, because its rest will not arrive. */
     if (at_end && has_message(link))
         return FSDP_OK;
     return at_end ? peer_error(link, FSDP_ERR_COMM, "closed the connection") : FSDP_OK;

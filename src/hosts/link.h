@@ -2,8 +2,8 @@
  *
  * Note [How launchers authenticate]. The launcher that connects sends a random nonce. The first
  * launcher answers with a nonce of its own and the HMAC of both under the secret. The launcher that
- * connects checks this HMAC, and answers with its own HMAC of both nonces. Each launcher puts
- * another word in front of the nonces, so neither HMAC can be a copy of the other. Each message
+ * connects checks this HMAC, and answers with its own HMAC of both nonces. The two launchers put
+ * different words in front of the nonces, so neither HMAC can be a copy of the other. Each message
  * after that carries an HMAC under a key that is derived from the secret and both nonces, over the
  * direction, the number of the message and its bytes. So nothing can be inserted, repeated,
  * reordered or changed. Messages are not encrypted; they contain no secret.
@@ -20,10 +20,10 @@ enum {
 };
 
 typedef enum fsdp_link_stage {
-    FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other one */
-    FSDP_LINK_CHALLENGE, /* the other launcher waits for the first one's nonce and HMAC */
-    FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other one */
-    FSDP_LINK_OPEN       /* both are authenticated */
+    FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other launcher */
+    FSDP_LINK_CHALLENGE, /* the other launcher waits for the first launcher's nonce and HMAC */
+    FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other launcher */
+    FSDP_LINK_OPEN       /* both launchers are authenticated */
 } fsdp_link_stage;
 
 typedef struct fsdp_link {
@@ -31,8 +31,8 @@ typedef struct fsdp_link {
     bool is_first; /* this end is the first launcher */
     fsdp_link_stage stage;
     fsdp_job_secret secret;
-    uint8_t nonces[2 * FSDP_NONCE_BYTES]; /* nonce of the launcher that connected, then that of the
-                                             first launcher */
+    uint8_t nonces[2 * FSDP_NONCE_BYTES]; /* the nonce of the launcher that connected, then the
+                                             nonce of the first launcher */
     uint8_t session[FSDP_MAC_BYTES];      /* key of the messages */
     uint64_t n_sent, n_received;
     fsdp_str in, out; /* bytes that have arrived, and bytes that could not be sent yet */
@@ -48,12 +48,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_link_init(fsdp_link *link, int fd, bool is_firs
 void fsdp_link_close(fsdp_link *link);
 /* Return the events for which to poll the socket. */
 short fsdp_link_events(const fsdp_link *link);
-/* Send what is waiting, read what has arrived, and continue to authenticate.
+/* Send the bytes that wait to be sent, read the bytes that have arrived, and continue to
+ * authenticate.
  * @return FSDP_ERR_COMM if the connection has ended; FSDP_ERR_FORMAT if the other end does not know
- * the secret or sent something else. The link then does not work any more. */
+ * the secret or has sent something that the protocol does not allow. The link then does not work
+ * any more. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_pump(fsdp_link *link);
-/* Set *message to the next message. If none has arrived completely, set *taken to false. The caller
- * frees the message. Errors are those of fsdp_link_pump(). */
+/* Set *message to the next message. If no message has arrived completely, set *taken to false. The
+ * caller frees the message. Errors are those of fsdp_link_pump(). */
 FSDP_MUST_CHECK fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message,
                                            bool *taken);
 /* Send a message. If the socket does not accept it now, keep it until fsdp_link_pump(). The link
@@ -61,7 +63,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *
 FSDP_MUST_CHECK fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message);
 /* Send a sign of life if nothing was sent for a second. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_ping(fsdp_link *link);
-/* Wait until all messages that are kept were sent, but at most `timeout_s` seconds. */
+/* Wait until all unsent messages have been sent, but at most `timeout_s` seconds. */
 void fsdp_link_drain(fsdp_link *link, double timeout_s);
 /* Write the address of this machine that the connection uses to `text`; "" if it is unknown. */
 void fsdp_link_own_address(const fsdp_link *link, char *text, size_t size);

@@ -34,7 +34,7 @@ struct fsdp_local_process {
     fsdp_str in;
     int rank;      /* KIND_RANK */
     bool reported; /* KIND_RANK: the process has reported how its rank ended */
-    char *host;    /* KIND_AGENT: name of the host. Owned */
+    char *host;    /* KIND_AGENT: name of the host for which the agent wants a daemon. Owned */
 };
 
 static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGTSTP, SIGCHLD};
@@ -243,7 +243,7 @@ static void process_left(fsdp_local *local, fsdp_local_process *p)
 static void read_process(fsdp_local *local, size_t i)
 {
     while (local->processes[i].fd >= 0) {
-        /* The reports may add processes to the array, which then may move. */
+        /* Reports may add processes to the array and may so move the array. */
         fsdp_local_process *p = &local->processes[i];
         fsdp_hosts_message m;
         bool taken, ended;

@@ -33,19 +33,19 @@ typedef struct fsdp_local {
     sigset_t mask;                 /* the signal mask before fsdp_local_open() */
     fsdp_local_process *processes; /* [n_processes] ranks and agents that are connected. Owned */
     size_t n_processes, cap;
-    pid_t daemon;    /* MPI's daemon or mpirun, also its process group; 0: not running */
-    int daemon_pipe; /* its stdout and stderr; -1: none. Owned */
+    pid_t daemon;    /* pid and process group of MPI's daemon or of mpirun; 0: not running */
+    int daemon_pipe; /* pipe with the daemon's stdout and stderr; -1: none. Owned */
     bool daemon_started;
     bool in_round; /* a round has begun, and IDLE was not reported yet */
     bool stopping, quiet;
-    double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which ranks, and the daemon,
+    double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which the ranks and the daemon
                                            get SIGKILL; INFINITY: not planned */
     fsdp_hosts_shape shape;
 } fsdp_local;
 
 FSDP_MUST_CHECK fsdp_status fsdp_local_open(fsdp_local *local);
-/* End what is still running, and close everything. Accepts a struct that fsdp_local_open() did not
- * open. */
+/* End all processes that are still running, and close all descriptors. Accepts a struct that
+ * fsdp_local_open() did not open. */
 void fsdp_local_close(fsdp_local *local);
 
 /* Begin a round: ranks may connect. */
@@ -53,8 +53,8 @@ void fsdp_local_begin(fsdp_local *local, const fsdp_hosts_shape *shape);
 /* Start MPI's daemon or mpirun: run the file `program` with the arguments `words`, which end with
  * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_start(fsdp_local *local, const char *program, char **words);
-/* Ask the ranks of this host to end because of a signal; signal 0: because the job failed. QUIET is
- * reported when all ranks have ended. */
+/* Ask the ranks of this host to end because of the signal `signal_number` or, if it is 0, because
+ * the job failed. QUIET is reported when all ranks have ended. */
 void fsdp_local_stop(fsdp_local *local, int signal_number);
 /* Kill the ranks, and end the daemon. IDLE is reported when all have ended. */
 void fsdp_local_kill(fsdp_local *local);
@@ -63,8 +63,8 @@ void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code)
 /* Return true if agents are connected. */
 bool fsdp_local_has_agents(const fsdp_local *local);
 
-/* Fill in at most `most` elements of `polled`, and return how many were filled in.
- * fsdp_local_polled_count() returns how many there are. */
+/* Fill in the elements of `polled` that the caller must poll, and return their number. `most`, the
+ * size of `polled`, must be at least fsdp_local_polled_count(). */
 size_t fsdp_local_polled(const fsdp_local *local, struct pollfd *polled, size_t most);
 size_t fsdp_local_polled_count(const fsdp_local *local);
 /* Handle what has happened, without waiting. Call this after each poll, and at least every 100 ms.

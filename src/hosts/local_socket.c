@@ -103,7 +103,7 @@ fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in, fsdp_hosts_message *mes
         return FSDP_OK;
     FSDP_TRY(fsdp_hosts_decode(in->data + LENGTH_BYTES, size, message));
     *taken = true;
-    *ended = false; /* the caller calls this again, and then gets *ended */
+    *ended = false; /* the caller calls this function again, and that call sets *ended */
     in->len -= LENGTH_BYTES + size;
     memmove(in->data, in->data + LENGTH_BYTES + size, in->len);
     return FSDP_OK;

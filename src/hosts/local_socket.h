@@ -1,20 +1,21 @@
 /* The sockets between a launcher and the processes of its host (see local.h): unix sockets with an
- * abstract name, so that no file is left behind. Each message follows its length (4 bytes). */
+ * abstract name, so that no file is left behind. The length of each message (4 bytes) comes before
+ * the message. */
 #pragma once
 #include <sys/types.h>
 
 #include "src/hosts/message.h"
 
 enum {
-    FSDP_LOCAL_NAME = 64 /* room for the name of a socket */
+    FSDP_LOCAL_NAME = 64 /* size of the name of a socket */
 };
 
 /* Listen at a random name. Set *fd to the socket, and write the name to `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_listen(int *fd, char name[FSDP_LOCAL_NAME]);
 /* Accept the next connection of a process of the same user. Return false if there is none. */
 bool fsdp_local_socket_accept(int listener, int *fd, pid_t *pid);
-/* Set *message to the next message that has arrived, and *taken to true. Does not wait. *in keeps
- * the bytes of an incomplete message. *ended is set to true at the end of the connection. */
+/* Set *message to the next message that has arrived, and *taken to true. Do not wait for a message.
+ * *in keeps the bytes of an incomplete message. Set *ended to true at the end of the connection. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in,
                                                    fsdp_hosts_message *message, bool *taken,
                                                    bool *ended);

@@ -173,8 +173,8 @@ fsdp_member *fsdp_members_at(const fsdp_members *members, int index)
 /* ---- who may join ---- */
 
 /* Compare the version, --rdzv-id, --nnodes, the MPI library and the command line of a JOIN with
- * those of this host. If one of these differs, return false and write to `reason` which one. If it
- * is a shared word, set *word to its index. */
+ * those of this host. If one of these differs, return false and write to `reason` which value
+ * differs. If a word of the command line differs, set *word to its index. */
 static bool check_shared(const fsdp_hosts_job *job, const fsdp_hosts_message *join, char *reason,
                          size_t size, int *word)
 {

@@ -1,4 +1,5 @@
-/* The launchers of a job, as the first one sees them: who has joined, and who may. */
+/* The launchers of a job, as the first launcher sees them: which launchers have joined, and which
+ * may join. */
 #pragma once
 #include "src/hosts/job.h"
 #include "src/hosts/link.h"
@@ -8,13 +9,13 @@ typedef struct fsdp_member {
     bool is_first;    /* the first launcher itself */
     bool joined;      /* has joined the job */
     bool gone;        /* has left; it is removed soon */
-    bool quiet, idle; /* quiet: no ranks are running there in this round; idle: no daemon is running
-                         there either */
+    bool quiet, idle; /* quiet: no ranks of this round are running on its host; idle: no daemon is
+                         running there either */
     int index;        /* index among the hosts of the round; -1: it does not take part */
     int node_rank;    /* --node-rank; -1: not given */
     int n_ranks;
     char host[FSDP_HOST_NAME];
-    char label[64]; /* what mpirun calls the host */
+    char label[64]; /* the name that mpirun uses for the host */
     /* A JOIN that has to wait: the launcher may replace a member whose loss has not been noticed
      * yet. kind 0: none. Owned. */
     fsdp_hosts_message held;
@@ -29,23 +30,24 @@ typedef struct fsdp_members {
 FSDP_MUST_CHECK fsdp_status fsdp_members_init(fsdp_members *members, const fsdp_hosts_job *job);
 void fsdp_members_fini(fsdp_members *members);
 /* Accept the connections that wait at the socket. At most 64 connections, and two more for each
- * host of the job, may be open without having asked to join. To accept more, the oldest of them is
- * closed. If a launcher is at its other end, that launcher connects again. */
+ * host of the job, may be open without having asked to join. To accept more, the oldest of these
+ * connections is closed. If a launcher is at its other end, that launcher connects again. */
 void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_job *job);
 /* Free members that are gone. */
 void fsdp_members_sweep(fsdp_members *members);
 int fsdp_members_joined(const fsdp_members *members);
-/* Give each member that has joined its index in the next round: the first launcher is 0, the others
- * follow by --node-rank, or in the order in which they came. Return how many there are. */
+/* Give each member that has joined its index in the next round: the first launcher is 0, the other
+ * members follow by --node-rank, or in the order in which they came. Return the number of these
+ * members. */
 int fsdp_members_number(fsdp_members *members);
 /* Return the member with this index in the round, or NULL. */
 fsdp_member *fsdp_members_at(const fsdp_members *members, int index);
 
 typedef enum fsdp_join_answer {
     FSDP_JOIN_ACCEPTED,
-    FSDP_JOIN_LATER, /* its node rank, or each host of the job, is taken; ask again when a member is
-                        lost */
-    FSDP_JOIN_REFUSED /* never */
+    FSDP_JOIN_LATER,  /* its node rank is taken, or the job has all its hosts; ask again when a
+                         member is lost */
+    FSDP_JOIN_REFUSED /* it may never join */
 } fsdp_join_answer;
 /* Decide whether a launcher may join. If it may, fill in *member. If not, write to `reason` [size]
  * why, and set *word to the index of the shared word that differs, or to -1. */

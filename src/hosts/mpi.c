@@ -187,7 +187,7 @@ FSDP_PRINTF(2, 3) static void add_text(word_list *list, const char *format, ...)
     add(list, text);
 }
 
-/* Add the hosts and their numbers of ranks as one word, such as "first:2,second:2". */
+/* Add the hosts and their rank counts as one word, such as "first:2,second:2". */
 static void add_hosts(word_list *list, const fsdp_mpi_hosts *hosts)
 {
     fsdp_str text = {0};

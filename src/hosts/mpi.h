@@ -17,9 +17,9 @@ typedef struct fsdp_mpi {
     char name[128]; /* such as "Open MPI 4.1.4" */
 } fsdp_mpi;
 
-/* Find the MPI library to use. FSDP_MPI_AUTO chooses the one that `program` is linked with, if it
- * is linked with one, else Open MPI, else MPICH. `program` may be NULL.
- * @return FSDP_ERR_NOT_FOUND if it is not installed, FSDP_ERR_UNSUPPORTED if it is too new */
+/* Find the MPI library to use. FSDP_MPI_AUTO chooses the library with which `program` is linked, if
+ * there is one, else Open MPI, else MPICH. `program` may be NULL.
+ * @return FSDP_ERR_NOT_FOUND if the library is not installed */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_find(fsdp_mpi_kind wanted, const char *program, fsdp_mpi *mpi);
 void fsdp_mpi_fini(fsdp_mpi *mpi);
 
@@ -27,7 +27,7 @@ void fsdp_mpi_fini(fsdp_mpi *mpi);
 typedef struct fsdp_mpi_hosts {
     int count;
     const int *ranks;         /* [count] number of ranks of each host */
-    const char *const *names; /* [count] what mpirun calls each host; the first is this machine */
+    const char *const *names; /* [count] mpirun's name of each host; the first is this machine */
     /* The launch agent: a program and one argument, both without spaces. NULL: ssh. */
     const char *agent;
     const char *address;          /* address of this machine, to which daemons connect; NULL: MPI
@@ -43,9 +43,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi
                                              const char *const *command, size_t n_command,
                                              char ***words, size_t *n_words);
 
-/* Split the command line of a daemon, as a launch agent gets it, into words, as a shell does, with
- * quotes. Anything that a shell would expand or run is refused. The caller frees *words with
- * fsdp_names_free(). */
+/* Split the command line of a daemon, which a launch agent gets, into words. Quotes mean what they
+ * mean in a shell. Anything that a shell would expand or run is refused. The caller frees *words
+ * with fsdp_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t n, char ***words,
                                            size_t *n_words);
 /* Return FSDP_OK if the first word names the daemon of this MPI library. */

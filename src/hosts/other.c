@@ -251,7 +251,7 @@ static fsdp_status wait_and_handle(other *o)
 
 /* Return true if this launcher may continue after `status`, the result of its last use of the link.
  * Before the first launcher has welcomed it, every error except a closed connection is final: the
- * secret differs, or something else listens there. */
+ * secret differs, or another program listens at the endpoint. */
 static bool check_link(other *o, fsdp_status status)
 {
     char text[64];
@@ -269,8 +269,8 @@ static bool check_link(other *o, fsdp_status status)
         lose_first(o, text);
         return true;
     }
-    /* The first launcher closes connections if it gets too many at a time, and may be starting
-     * again. */
+    /* The first launcher closes connections if it gets too many at a time. It may also be starting
+     * again. In both cases, connect again. */
     o->again = !o->welcome && status == FSDP_ERR_COMM;
     if (!o->welcome && !o->again)
         return false;

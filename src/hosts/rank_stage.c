@@ -41,10 +41,10 @@ static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
 }
 
 /* A rank of several hosts ends without MPI_Finalize() (Note [Ending MPICH] in
- * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the others of
- * this host, which may not have sent their result yet. So report to Hydra that this one is done,
- * with the finalize command of PMI version 1, and wait for the answer. If the rank has called
- * MPI_Finalize() itself, Hydra has closed the socket already. */
+ * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the other
+ * processes of this host, which may not have sent their results yet. So report to Hydra that this
+ * process is done, with the finalize command of PMI version 1, and wait for the answer. If the rank
+ * has called MPI_Finalize() itself, Hydra has closed the socket already. */
 static void finalize_mpich(void)
 {
     static const char command[] = "cmd=finalize\n";
@@ -56,7 +56,7 @@ static void finalize_mpich(void)
         (void)!read(p.fd, answer, sizeof answer);
 }
 
-/* Run the rank. If no launcher of this host prints how it ended, print it here. */
+/* Run the rank. If no launcher of this host prints how the rank ended, print it here. */
 static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
 {
     fsdp_attempt attempt = {0};
@@ -78,7 +78,7 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
     if (*exit_code) {
         fprintf(stderr, "fsdp launch: %s\n", attempt.message);
         fsdp_mpich_abort(
-            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the others */
+            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the other ranks */
     }
     return FSDP_OK;
 }
@@ -173,7 +173,7 @@ static fsdp_status add_host_to_log_dir(fsdp_launch *launch)
     return FSDP_OK;
 }
 
-/* Choose the processors of the rank among those of this host. `kind` is an fsdp_bind. */
+/* Choose the processors of the rank among the processors of this host. `kind` is an fsdp_bind. */
 static fsdp_status bind_rank(const char *kind, fsdp_rank_plan *plan)
 {
     fsdp_launch all = {.n_ranks = plan->share.local_world_size};

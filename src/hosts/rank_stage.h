@@ -11,6 +11,6 @@
 FSDP_MUST_CHECK fsdp_status fsdp_rank_stage(int argc, char **argv, int *exit_code);
 
 /* Run as MPI's launch agent. argv[1] is the name of a host, and the other words are the command
- * line of the daemon. Send both to the launcher, which has the daemon run on that host. Return when
- * the daemon has ended, and set *exit_code to its exit code. */
+ * line of the daemon. Send both to the launcher, which gets the daemon started on that host. Return
+ * when the daemon has ended, and set *exit_code to its exit code. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_agent(int argc, char **argv, int *exit_code);

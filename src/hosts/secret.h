@@ -1,8 +1,8 @@
 /* The job secret, with which the launchers of a job recognize each other.
  *
  * It comes from $FSDP_JOB_SECRET, from the file that --job-secret-file names, or from
- * fsdp/job-secret in $XDG_CONFIG_HOME or ~/.config, if there is such a file. If there is none, the
- * first launcher makes one and prints the line for the other hosts. */
+ * fsdp/job-secret in $XDG_CONFIG_HOME or ~/.config, if there is such a file. If there is no secret,
+ * the first launcher makes one and prints the line that users type on the other hosts. */
 #pragma once
 #include <stdint.h>
 
@@ -12,8 +12,8 @@
 
 enum {
     FSDP_MAC_BYTES = 32,   /* HMAC-SHA256 */
-    FSDP_SECRET_TEXT = 48, /* room for a secret that fsdp_job_secret_make() makes */
-    FSDP_SECRET_LEAST = 16 /* fewest characters of a secret */
+    FSDP_SECRET_TEXT = 48, /* size of the text of a secret that fsdp_job_secret_make() makes */
+    FSDP_SECRET_LEAST = 16 /* least number of characters of a secret */
 };
 
 typedef struct fsdp_job_secret {

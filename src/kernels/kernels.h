@@ -23,9 +23,9 @@
 #include "src/base/thread_pool.h"
 #include "src/kernels/nf4.h"
 
-/* The state that the kernels of one rank need. On the CPU it is a thread pool, scratch for each
- * thread and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are
- * threads of one process. */
+/* The state that the kernels of one rank need. On the CPU, this state is a thread pool, scratch
+ * memory for each thread and a cache of oneDNN's primitives. Each rank has its own context, even if
+ * ranks are threads of one process. */
 typedef struct fsdp_kernel_context fsdp_kernel_context;
 
 typedef enum fsdp_activation {
@@ -53,9 +53,9 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* The arguments of the backward of a(x) * up or, if up is NULL, of a(x), for a block of columns. a
- * is the activation function alone, without dropout. Each of dx and d_up may be the same array as x
- * or as up. */
+/* The arguments of the backward of a(x) * up or, if up is NULL, of a(x), for a block of columns.
+ * `a` is the activation function alone, without dropout. Each of dx and d_up may be the same array
+ * as x or as up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
     /* The factor by which dropout multiplies dx; 1: no dropout. Used only if `up` is NULL. */
@@ -110,10 +110,10 @@ typedef struct fsdp_dropout_args {
  * query row t (of all Tq rows) and key j is dropped if the kernel `dropout`, called with
  * dropout_key, would drop element h * 2^40 + t * 2^20 + j.
  *
- * S is never in memory as a whole: each task computes the scores of one head of one sequence, which
- * stay in the cache. Forward writes the log-sum-exp of each row of scores to lse [heads, Tq] f32.
- * If a query sees no key, its lse is -inf and its output is 0. Backward reads lse and computes S
- * again. */
+ * The matrix S is never stored completely: each task computes the scores of one head of one
+ * sequence, which stay in the cache. Forward writes the log-sum-exp of each row of scores to lse
+ * [heads, Tq] f32. If a query sees no key, its lse is -inf and its output is 0. Backward reads lse
+ * and computes S again. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* dtype of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -154,7 +154,7 @@ static inline int64_t fsdp_attention_gradient_ld(const fsdp_attention_args *args
 
 /* The arguments of the backward of layer_norm(): dx = rstd (g - mean(g) - n mean(g n)), where n =
  * (x - mean) rstd and g = dy w. dw is the sum of dy n over rows, and dbias is the sum of dy over
- * rows. Each of dx, dw.dst and dbias.dst may be NULL; then it is not computed. */
+ * rows. If dx, dw.dst or dbias.dst is NULL, this gradient is not computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
     const float *mean, *rstd;
@@ -170,8 +170,8 @@ typedef struct fsdp_layer_norm_backward_args {
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
-/* One of the tensors that row_power_sums() gets. For each row of the tensor, it adds up
- * |x|^power. */
+/* One of the tensors that are passed to row_power_sums(). For each row of the tensor,
+ * row_power_sums() adds up |x|^power over the elements x. */
 typedef struct fsdp_row_powers {
     const void *x; /* [rows, width] of dtype */
     fsdp_dtype dtype;
@@ -230,14 +230,14 @@ typedef struct fsdp_adamw_args {
     /* float32, bfloat16, or uint8 if the trait narrow_states of the device is set. The new moments
      * are rounded to this dtype. If it is uint8, moments are codes of fsdp_dynamic_map_signed() and
      * fsdp_dynamic_map_unsigned() in src/base/dynamic_map.h. The parameter then consists of rows of
-     * `inner` elements, and each row of blocks of FSDP_MAP_BLOCK elements, of which the last may be
-     * shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the largest magnitudes of the
-     * blocks of exp_avg and exp_avg_sq. */
+     * `inner` elements. Each row is divided into blocks of FSDP_MAP_BLOCK elements, and the last
+     * block of a row may be shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the
+     * largest magnitudes of the blocks of exp_avg and exp_avg_sq. */
     fsdp_dtype state_dtype;
     float *absmax1, *absmax2;
     int64_t inner;
-    /* If `param` and the arrays of `halves` are NULL, the parameter is in `copy`, in a dtype other
-     * than float32. */
+    /* If `param` and the arrays of `halves` are NULL, the parameter is stored only in `copy`, and
+     * copy_dtype is not float32. */
     fsdp_halves halves;
     const float *grad;
     void *copy; /* if not NULL, the new parameter is also stored here, rounded to copy_dtype */
@@ -247,8 +247,8 @@ typedef struct fsdp_adamw_args {
     int64_t step;   /* counted from 1 */
     float grad_scale;
     /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
-     * rounded stochastically: fsdp_rounding_key() in src/base/philox.h. Allowed if the trait
-     * narrow_states of the device is set. */
+     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. May be true only if the
+     * device has the trait narrow_states. */
     bool stochastic;
     uint64_t rounding_key; /* a function of seed, step and parameter */
     int64_t first;         /* index of element 0 in the whole parameter */
@@ -283,7 +283,8 @@ typedef struct fsdp_schedule_free_args {
  * + wd p. */
 typedef struct fsdp_sgd_args {
     int64_t n;
-    float *param, *momentum_buffer; /* `param`, `halves` and `copy` as in fsdp_adamw_args */
+    float *param, *momentum_buffer; /* `param`, `halves` and `copy` have the same meanings as in
+                                     * fsdp_adamw_args */
     fsdp_halves halves;
     const float *grad;
     void *copy;
@@ -340,32 +341,35 @@ typedef struct fsdp_float8_cast_args {
     int64_t rows, columns;
     fsdp_float8_format format;
     fsdp_float8_axis axis;
-    bool power_of_2; /* only float8_scales(): round scales down to powers of two */
+    bool power_of_2; /* used only by float8_scales(); true: round scales down to powers of two */
     float *scales;   /* [1], [rows] or [columns], as `axis` says */
-    /* Only float8_cast(): the result. FSDP_DTYPE_U8: the codes of x * scale, one byte each.
-     * FSDP_DTYPE_BF16: the values of these codes, which bfloat16 represents exactly. */
+    /* The result of float8_cast(); float8_scales() ignores it. If codes_dtype is FSDP_DTYPE_U8,
+     * `codes` gets the codes of x * scale, one byte each. If it is FSDP_DTYPE_BF16, `codes` gets
+     * the values of these codes, which bfloat16 represents exactly. */
     void *codes;
     fsdp_dtype codes_dtype;
-    /* Only float8_cast() with bytes: `codes` is the transpose, [columns, rows]. */
+    /* Used only by float8_cast(), and only if codes_dtype is FSDP_DTYPE_U8. true: `codes` is
+     * [columns, rows], the transpose of the result. */
     bool transposed;
 } fsdp_float8_cast_args;
 
-/* The arguments of float8_decode(): the values or the transpose of codes [rows, columns]. */
+/* The arguments of float8_decode(), which computes the values or the transpose of the matrix codes
+ * [rows, columns]. */
 typedef struct fsdp_float8_decode_args {
     const uint8_t *codes;
     fsdp_float8_format format;
     int64_t rows, columns;
-    /* FSDP_DTYPE_BF16: `out` [rows, columns] gets the values of the codes. FSDP_DTYPE_U8: `out`
-     * [columns, rows] gets the codes themselves, transposed. */
+    /* If out_dtype is FSDP_DTYPE_BF16, `out` [rows, columns] gets the values of the codes. If it is
+     * FSDP_DTYPE_U8, `out` [columns, rows] gets the codes themselves, transposed. */
     void *out;
     fsdp_dtype out_dtype;
 } fsdp_float8_decode_args;
 
-/* A product of float8 operands: C [m, n] = op(A) op(B) in float32, without scales. op(A) is [m, k]
- * and op(B) is [k, n], as in fsdp_gemm_args. The operands are what float8_cast() and
- * float8_decode() have written with FSDP_DTYPE_BF16 or, on a device that multiplies bytes, with
- * FSDP_DTYPE_U8. In bytes, k must be the last dimension of both operands: trans_a is false, and
- * trans_b is true. */
+/* The arguments of a product of float8 operands: C [m, n] = op(A) op(B) in float32, without scales.
+ * op(A) is [m, k] and op(B) is [k, n], as in fsdp_gemm_args. The operands are what float8_cast()
+ * and float8_decode() have written with FSDP_DTYPE_BF16 or, on a device that multiplies bytes, with
+ * FSDP_DTYPE_U8. If the operands are FSDP_DTYPE_U8, k must be the last dimension of both: trans_a
+ * is false, and trans_b is true. */
 typedef struct fsdp_float8_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
@@ -426,24 +430,25 @@ typedef struct fsdp_kernels {
      * or up. */
     void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n);
-    /* The backward of gated(). Each of d_gate and d_up may be the same array as dy, gate or up. */
+    /* Compute the gradients of gated() with respect to gate and up. Each of d_gate and d_up may be
+     * the same array as dy, gate or up. */
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
     void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
     void (*dropout)(fsdp_kernel_context *c, const fsdp_dropout_args *args);
 
-    /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
-     * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,
-     * which is 64512 after rounding to float16. NaN stays NaN. The output `factors` [1 + ceil(n /
-     * 4)] contains the factors by which backward multiplies the gradients. If byte 0 of `factors`
-     * is 0, backward leaves all gradients unchanged. If there is no backward, `factors` may be
-     * NULL. */
+    /* Clamp x [n], which is float16, if any of its elements is infinite: all elements are then
+     * clamped to [-64512, 64512]. Otherwise x is unchanged. transformers' T5Block clamps in the
+     * same way, to finfo.max - 1000, which is 64512 after rounding to float16. NaN stays NaN. The
+     * output `factors` [1 + ceil(n / 4)] contains the factors by which backward multiplies the
+     * gradients. If byte 0 of `factors` is 0, backward leaves all gradients unchanged. If there is
+     * no backward, `factors` may be NULL. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
-    /* The backward of clamp_infinite(). dx is 0 where x was clamped, dy / 2 where |x| was equal to
-     * the bound, and dy elsewhere. This is the gradient of torch.clamp with tensors as bounds. The
-     * bound is 64512, or 65504 if no element was infinite. dx may be the same array as dy. Both are
-     * float16. */
+    /* Compute the gradient of clamp_infinite(). dx is 0 where x was clamped, dy / 2 where |x| was
+     * equal to the bound, and dy elsewhere. This is the gradient of torch.clamp with tensors as
+     * bounds. The bound is 64512, or 65504 if no element was infinite. dx may be the same array as
+     * dy. Both are float16. */
     void (*clamp_infinite_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                     const uint8_t *factors, int64_t n);
 
@@ -453,8 +458,9 @@ typedef struct fsdp_kernels {
      * `dtype`, and w has w_dtype. */
     void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
                      fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
-    /* The backward of rms_norm(). dw [width] has dw_dtype. If dw_beta is 0, dw is overwritten. If
-     * dw_beta is 1, the gradient is added to dw. If dw or dx is NULL, it is not computed. */
+    /* Compute the gradients of rms_norm(): dx and dw. dw [width] has dw_dtype. If dw_beta is 0, dw
+     * is overwritten. If dw_beta is 1, the gradient is added to dw. If dw or dx is NULL, it is not
+     * computed. */
     void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
@@ -484,27 +490,28 @@ typedef struct fsdp_kernels {
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
-    /* out[t] = x[rows[t]]. */
+    /* Set out[t] = x[rows[t]]. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
     /* Compute out[j][t] = x[rows[t]][j]. out [width, n] is f32, and the rows of x [*, width] have
      * `dtype`. */
     void (*gather_transposed)(fsdp_kernel_context *c, float *out, const void *x, fsdp_dtype dtype,
                               const int32_t *rows, int64_t n, int64_t width);
-    /* The backward of gather_transposed(): dx[r][j] becomes the sum of dy[j][t] over all t with
-     * rows[t] = r, added in a fixed order. All elements of dx [x_rows, width] are written. */
+    /* Compute the gradient of gather_transposed(): dx[r][j] becomes the sum of dy[j][t] over all t
+     * with rows[t] = r, added in a fixed order. All elements of dx [x_rows, width] are written. */
     void (*gather_transposed_backward)(fsdp_kernel_context *c, float *dx, const float *dy,
                                        const int32_t *rows, int64_t n, int64_t width,
                                        int64_t x_rows);
-    /* The transpose of gather_rows(): set out[rows[t]] = x[t], and set all other rows of out to
-     * zero. */
+    /* Set out[rows[t]] = x[t], and set all other rows of `out` to zero. This is the transpose of
+     * gather_rows(). */
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
     /* Split the columns of x into n parts: parts[i] [rows, part_bytes] gets bytes [i * part_bytes,
      * (i + 1) * part_bytes) of each row of x [rows, n * part_bytes]. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
-    /* The inverse of split_columns(). If a part is NULL, zeros are written in its place. */
+    /* Join n parts to the rows of `out`: the inverse of split_columns(). If a part is NULL, zeros
+     * are written to its columns of `out`. */
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
     /* Set row i of out [n, width] to the mean of rows [offsets[i], offsets[i + 1]) of x, which are
@@ -512,7 +519,7 @@ typedef struct fsdp_kernels {
      * with 0 and never decrease. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
-    /* The backward of segment_mean(). Writes rows [0, offsets[n]) of dx. */
+    /* Compute the gradient of segment_mean(). Only rows [0, offsets[n]) of dx are written. */
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                   fsdp_dtype dtype, const int32_t *offsets, int64_t n,
                                   int64_t width);
@@ -527,19 +534,20 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
                           bool gradient, float factor);
-    /* Like cross_entropy(), but with smoothed labels: in each row, every class has the target
-     * probability smoothing / V, and the label has (1 - smoothing) in addition. losses [rows] are
-     * set to the sum over all classes of -target * log(softmax), and the gradient is (softmax -
-     * target) * factor. NULL on devices that do not have this kernel. */
+    /* Compute the losses and gradients of cross_entropy() for smoothed labels: in each row, every
+     * class has the target probability smoothing / V, and the label has (1 - smoothing) in
+     * addition. losses [rows] are set to the sum over all classes of -target * log(softmax), and
+     * the gradient is (softmax - target) * factor. NULL on devices that do not have this kernel. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
                                    float smoothing);
     /* Compute losses for logits x [rows, width] whose targets t [rows, width] are numbers, in host
-     * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary`, of the
-     * binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are overwritten
-     * with the gradient of the row's loss, times factor. A row whose first target is NaN is
-     * ignored: its loss and its gradient are 0. NULL on devices that do not have this kernel. */
+     * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary` is true,
+     * of the binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are
+     * overwritten with the gradient of the row's loss, times factor. A row whose first target is
+     * NaN is ignored: its loss and its gradient are 0. NULL on devices that do not have this
+     * kernel. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
@@ -560,10 +568,11 @@ typedef struct fsdp_kernels {
                                                       const fsdp_attention_args *args);
 
     /* --- float8: NULL on devices that do not compute in float8 --- */
-    /* Set the scales of x from its largest magnitudes: fsdp_float8_scale(). A row or column with a
-     * NaN has the scale NaN. */
+    /* Set the scales of x. fsdp_float8_scale() computes each scale from the largest magnitude of
+     * the elements that share the scale. If one of these elements is NaN, the scale is NaN. */
     void (*float8_scales)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
-    /* Cast x * scale as fsdp_float8_saturated() does. The product is float32. */
+    /* Cast x * scale to float8. The product is computed in float32 and rounded as
+     * fsdp_float8_saturated() does. */
     void (*float8_cast)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
     void (*float8_decode)(fsdp_kernel_context *c, const fsdp_float8_decode_args *args);
     FSDP_MUST_CHECK fsdp_status (*float8_gemm)(fsdp_kernel_context *c,
@@ -587,10 +596,10 @@ typedef struct fsdp_kernels {
      * of them. NaN counts as the largest. */
     void (*combine)(fsdp_kernel_context *c, const fsdp_numbers *runs, size_t n, bool largest);
     void (*clip_factor)(fsdp_kernel_context *c, const fsdp_clip_args *args);
-    /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays NaN. */
+    /* Clamp each x[i] to [-limit, limit]. limit is at least 0. NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
     /* Take an optimizer step for n tensors. If `clip` is not NULL, clip->scale is used instead of
-     * the grad_scale of each tensor, and if clip->refused is not 0, nothing is changed. @{ */
+     * the grad_scale of each tensor, and if clip->refused is not 0, no tensor is changed. @{ */
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
@@ -615,26 +624,27 @@ typedef struct fsdp_kernels {
                            double beta, int64_t n);
     /* Compute out[i] = 1 / sqrt(x[i] / divisor). */
     void (*rsqrt)(fsdp_kernel_context *c, float *out, const float *x, float divisor, int64_t n);
-    /* Set sums[r] to the sum over row r of u^2, in double, in a fixed order. u is the first u in
-     * the formulas of fsdp_adafactor_args, before it is multiplied by lr / divisor. */
+    /* Set sums[r] to the sum over row r of u^2, in double, in a fixed order. u is the value that
+     * the first formula of fsdp_adafactor_args computes, before it is multiplied by lr /
+     * divisor. */
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
 
     /* --- frozen weights in 4 bits --- */
     /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
-     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in memory
-     * that the kernels read. NULL on devices that do not have this kernel. */
+     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in the
+     * device's memory. NULL on devices that do not have this kernel. */
     void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */
 
 /* Open the CPU's kernels. `isa` is "x86-64", "x86-64-v3" or "x86-64-v4"; NULL chooses the best ISA
- * that this CPU has. A suffix of "x86-64-v4" chooses how bf16 is multiplied; without a suffix, the
- * way that is fastest on this CPU is chosen: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses
- * AVX512-BF16, "x86-64-v4+fma" widens to float32, and "x86-64-v4+onednn" passes all matrix products
- * to oneDNN. Fails with FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
+ * that this CPU has. A suffix of "x86-64-v4" chooses how bf16 is multiplied; "x86-64-v4+amx" uses
+ * AMX, "x86-64-v4+bf16" uses AVX512-BF16, "x86-64-v4+fma" widens to float32, and "x86-64-v4+onednn"
+ * passes all matrix products to oneDNN. Without a suffix, the way that is fastest on this CPU is
+ * chosen. Fails with FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);

@@ -13,7 +13,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
 /* Set the values that depend on other options, such as is_accelerate, use_fsdp, multi_gpu and
  * mixed_precision. */
 void fsdp_accelerate_derive(fsdp_launch_config *config, const fsdp_options *options);
-/* Return an error if a value of Accelerate's options is not supported or contradicts another one.
+/* Return an error if a value of Accelerate's options is not supported or contradicts another value.
  * config->n_ranks must be set. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check(const fsdp_launch_config *config,
                                                   const fsdp_options *options);
@@ -22,7 +22,7 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
                                            const char *name);
 
 /* Set the variables that `accelerate launch` sets for its workers in the environment of this
- * process, which the ranks inherit. Does nothing if config->is_accelerate is false. A variable that
+ * process, which the ranks inherit. Do nothing if config->is_accelerate is false. A variable that
  * is already set is changed only if a file or a flag gave its value. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_set_environment(const fsdp_launch_config *config,
                                                             const fsdp_options *options);

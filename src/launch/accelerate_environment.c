@@ -51,8 +51,8 @@ static fsdp_status set_variables(const fsdp_accelerate_variable *table, size_t n
                                  const fsdp_launch_config *c, const fsdp_options *options)
 {
     for (size_t i = 0; i < n; i++) {
-        /* Old files have the key fp16 instead of mixed_precision. fsdp_min_num_params may be given
-         * instead of a policy. Both count as a choice of the other option. */
+        /* fp16, a key of old files, also counts as a choice of mixed_precision. fsdp_min_num_params
+         * also counts as a choice of fsdp_auto_wrap_policy. */
         const bool chosen =
             fsdp_launch_is_chosen(options, table[i].option) ||
             (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16) ||

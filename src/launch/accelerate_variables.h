@@ -14,7 +14,7 @@ typedef enum fsdp_spelling {
 typedef struct fsdp_accelerate_variable {
     const char *name, *option;
     fsdp_spelling spelling;
-    bool always; /* it is set even if the option was not given */
+    bool always; /* the variable is set even if the option was not given */
 } fsdp_accelerate_variable;
 
 enum {

@@ -38,8 +38,8 @@ static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
     /* Without sysfs, for example in a bare chroot, hwloc would find only the processors' ids, not
-     * which cores and caches they share, and would print a warning on stderr. So hwloc is not
-     * called then. */
+     * which cores and caches they share, and would print a warning on stderr. So do not call hwloc
+     * in this case. */
     if (access("/sys/devices/system/cpu", R_OK) != 0 || hwloc_topology_init(&topology) != 0)
         return false;
     int last_core = -1, last_node = -1;

@@ -24,8 +24,9 @@ enum {
  * `fsdp`, and the name of the socket of the launcher. Ranks do not get them. */
 #define FSDP_LAUNCH_EXE_ENV "FSDP_LAUNCH_EXE"
 #define FSDP_LAUNCH_SOCKET_ENV "FSDP_LAUNCH_SOCKET"
-/* Variable of the ranks: how many times this launcher has started the ranks of the job before. It
- * is larger than TORCHELASTIC_RESTART_COUNT, which counts failures only, if a host has joined. */
+/* Variable of the ranks: the number of times that this launcher has already started the ranks of
+ * the job. If a host has joined during the job, this number is larger than
+ * TORCHELASTIC_RESTART_COUNT, which counts only failures. */
 #define FSDP_LAUNCH_ROUND_ENV "FSDP_LAUNCH_ROUND"
 
 typedef enum fsdp_bind {
@@ -44,10 +45,11 @@ enum {
 /* The place of this process's ranks in a job of several hosts. MPI's daemon starts each rank
  * through a launcher of one rank (src/hosts/rank_stage.c). */
 typedef struct fsdp_launch_share {
-    int first_rank, world_size;             /* RANK of process 0 here; WORLD_SIZE */
-    int first_local_rank, local_world_size; /* LOCAL_RANK of process 0 here; LOCAL_WORLD_SIZE */
-    int group_rank, group_world_size;       /* index of the host, and number of hosts */
-    int restarts;                           /* TORCHELASTIC_RESTART_COUNT */
+    int first_rank, world_size; /* RANK of this launcher's first process, and WORLD_SIZE */
+    int first_local_rank,
+        local_world_size; /* LOCAL_RANK of this launcher's first process, and LOCAL_WORLD_SIZE */
+    int group_rank, group_world_size; /* index of the host, and number of hosts */
+    int restarts;                     /* TORCHELASTIC_RESTART_COUNT */
     /* Socket to the launcher of this host; -1: none. Each byte that arrives is the number of a
      * signal for the ranks; 0 means that the job failed. When the other end is closed, the ranks
      * are killed. */
@@ -59,7 +61,7 @@ typedef struct fsdp_launch {
     int n_ranks;
     char **command;     /* NULL-terminated; borrowed from argv */
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
-    char *program;      /* path of command[0]; NULL: a subcommand. Owned */
+    char *program;      /* path of command[0]; NULL: command[0] is a subcommand. Owned */
     const char *role, *master_addr, *run_id;
     /* Prefix of each line that --tee writes to the console. ${role_name}, ${local_rank}, ${rank}
      * and ${hostname} are replaced in it. */
@@ -80,7 +82,8 @@ typedef struct fsdp_launch {
     const fsdp_launch_share *share; /* borrowed; NULL: this host runs all ranks of the job */
 } fsdp_launch;
 
-/* Return RANK and LOCAL_RANK of process `index` of this launcher. */
+/* Return RANK of process `index` of this launcher. fsdp_launch_local_rank_of() returns its
+ * LOCAL_RANK. */
 static inline int fsdp_launch_rank_of(const fsdp_launch *launch, int index)
 {
     return index + (launch->share ? launch->share->first_rank : 0);
@@ -148,7 +151,8 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
 /* Return true if the rank has been stopped (by SIGSTOP or a debugger) since this function was last
  * called for this rank. */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
-/* The same for a rank that continues (SIGCONT). */
+/* Return true if the rank has been continued (SIGCONT) since this function was last called for this
+ * rank. */
 bool fsdp_rank_has_continued(const fsdp_rank_process *process);
 /* Write how the rank ended to `text`, for example "was killed by signal 9 (Killed)" or "exited with
  * status 3". */
@@ -171,7 +175,7 @@ bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank);
  * put into *process. */
 void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process);
 /* Read the message in the rank's error file, without a newline at its end. Return false if there is
- * none. */
+ * no message. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- python_script.c --- */

@@ -16,7 +16,8 @@ typedef struct fsdp_accelerate_config {
     fsdp_option_list gpu_ids;
     int fsdp_version; /* 0 for FSDP1, 1 for FSDP2 */
     int sharding_strategy, auto_wrap_policy, backward_prefetch, state_dict_type;
-    int reshard_after_forward; /* 0, 1, a number of ranks, or -1 - fsdp_sharding_strategy */
+    int reshard_after_forward; /* 0: false; 1: true; more: a number of ranks; negative: -1 -
+                                  fsdp_sharding_strategy */
     int64_t min_num_params;
     bool wraps_by_size; /* the policy is SIZE_BASED_WRAP only because min_num_params was given */
     bool offload_params, forward_prefetch, use_orig_params, cpu_ram_efficient_loading;
@@ -37,9 +38,10 @@ typedef struct fsdp_launch_config {
     bool standalone, module, no_python, cpu;
     fsdp_option_list local_ranks_filter;
     fsdp_accelerate_config accelerate;
-    int n_ranks;                 /* number of ranks of this host, computed from nproc */
-    int least_nodes, most_nodes; /* numbers of hosts of --nnodes; 0: not valid */
-    bool has_node_rank;          /* true: the user gave --node-rank */
+    int n_ranks; /* number of ranks of this host, computed from nproc */
+    int least_nodes,
+        most_nodes; /* least and largest number of hosts in --nnodes; 0: --nnodes is not valid */
+    bool has_node_rank; /* true: the user gave --node-rank */
     /* From --rdzv-conf: how long the hosts wait for the least number of hosts, and then for more.
      */
     double join_timeout_s, last_call_s;

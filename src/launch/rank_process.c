@@ -212,7 +212,7 @@ static _Noreturn void run_child(const child_plan *plan)
 }
 
 /* Return the words of the command, with "fsdp" before a subcommand. The caller frees the array.
- * Return NULL if memory is short. */
+ * Return NULL when out of memory. */
 static char **make_argv(const fsdp_launch *launch)
 {
     static char self[] = "fsdp";

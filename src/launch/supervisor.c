@@ -10,9 +10,9 @@
  *
  * If the launcher gets SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGUSR1, it passes the signal on to the
  * ranks. They then have the shutdown timeout to end their step and save a checkpoint. After this
- * time they get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier,
- * because ranks would treat it as a second signal. A second signal to the launcher kills the ranks.
- * If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
+ * time they get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM must not be sent
+ * earlier, because ranks would treat it as a second signal. A second signal to the launcher kills
+ * the ranks. If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -184,9 +184,9 @@ static void abort_if_rank_never_joined(supervisor *s)
     ask_to_end(s, ABORT_GRACE_S);
 }
 
-/* Note that a rank has been stopped or continues. If it is stopped for too long, kill it, because
- * it does not react to anything else, and end the job. Peers on this host notice it earlier, if the
- * rank has joined them. */
+/* Record that a rank has been stopped or continues. If it is stopped for too long, kill it, because
+ * it does not react to anything else, and end the job. Peers on this host notice the stop earlier,
+ * if the rank has joined the group. */
 static void watch_stops(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -289,10 +289,10 @@ static void read_parent(supervisor *s, struct pollfd *parent)
     }
 }
 
-/* If the host has a launcher, users and batch systems signal it, and it controls this process. A
- * batch system also signals all other processes of the job, which then do nothing. MPI's daemon,
- * the parent, sends signals when a rank has failed elsewhere. SIGUSR1 comes from mpirun, which
- * passes it on. */
+/* If the host has a launcher, users and batch systems signal that launcher, which controls this
+ * process. A batch system also signals all other processes of the job, so ignore signals that do
+ * not come from the parent. MPI's daemon, the parent, sends signals when a rank has failed
+ * elsewhere. SIGUSR1 is ignored, because mpirun only passes it on. */
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -442,9 +442,9 @@ static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
 }
 
 /* Return for how long a rank may be stopped: a second longer than FSDP_STALL_S, so that peers on
- * this host report it first. Peers on another host wait longer, because for them it could be the
- * network. Programs other than this one may be stopped without limit, and so may a rank for which
- * no other rank waits. */
+ * this host report the stop first. Peers on another host wait longer, because the network could be
+ * the reason. Ranks that run another program than fsdp may be stopped without limit, and so may a
+ * rank for which no other rank waits. */
 static double most_stopped_s(const fsdp_launch *launch)
 {
     int64_t timeout_ns;

@@ -15,14 +15,14 @@ static const char CONFIG_NAME[] = "adapter_config.json";
 
 struct fsdp_lora_file {
     fsdp_lora_config config;
-    const char *base_model; /* NULL: the file does not say */
+    const char *base_model; /* NULL: the file does not name a base model */
     fsdp_arena arena;       /* owns all strings and lists */
 };
 
 /* --- values that are refused --- */
 
-/* Keys that do not change what an adapter computes once its values have been read, or whose value
- * is read below. */
+/* The known keys. Either their value is read below, or they do not change what an adapter computes
+ * once the adapter's values have been read. */
 static const char *const known_keys[] = {
     "alpha_pattern",
     "auto_mapping",
@@ -144,7 +144,8 @@ static fsdp_status read_names_or_text(fsdp_lora_file *f, fsdp_json_node root, co
     return fsdp_json_len(array) ? read_names(f, array, names) : FSDP_OK;
 }
 
-/* Read a key that is null, a string or an array of strings, where a string is a list of one. */
+/* Read a key that is null, a string or an array of strings, where a string counts as a list with
+ * one item. */
 static fsdp_status read_list(fsdp_lora_file *f, fsdp_json_node root, const char *key,
                              const char *const **names)
 {
@@ -336,7 +337,7 @@ static void set_names_or_text(fsdp_json_node root, const char *key, const char *
         set_names(root, key, names);
 }
 
-/* Set the key to an integer if the value is one, as PEFT writes it. */
+/* Set the key to `value`. If the value is an integer, write it as an integer, as PEFT does. */
 static void set_number(fsdp_json_node object, const char *key, double value)
 {
     if (value >= -1e15 && value <= 1e15 && value == (double)(int64_t)value)
@@ -353,7 +354,8 @@ static void set_patterns(fsdp_json_node root, const char *key, const fsdp_lora_p
         set_number(object, patterns[i].key, patterns[i].value);
 }
 
-/* The configuration's names, and the names that peft adds for a classifier. */
+/* Write modules_to_save: the names in the configuration, and the names that peft adds for a
+ * classifier. */
 static void set_modules_to_save(fsdp_json_node root, const fsdp_lora_config *c,
                                 const fsdp_module *model)
 {

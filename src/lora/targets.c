@@ -15,7 +15,8 @@
 
 /* --- what peft chooses by itself --- */
 
-/* TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING in peft/utils/constants.py. */
+/* The names are those of TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING in
+ * peft/utils/constants.py. */
 const char *const *fsdp_lora_default_targets(const fsdp_module *model)
 {
     static const char *const q_v[] = {"q", "v", NULL},
@@ -43,12 +44,12 @@ const char *const *fsdp_lora_default_targets(const fsdp_module *model)
 
 /* --- regular expressions --- */
 
-/* Compile an expression that must match a whole path. If `suffix`, it may also match only the end
- * of the path, after a dot. */
+/* Compile an expression that must match a whole path. If `suffix` is true, it may also match only
+ * the part of the path after a dot, up to the end of the path. */
 static fsdp_status compile_whole(const char *field, const char *pattern, bool suffix,
                                  fsdp_regex **out)
 {
-    char *whole = fsdp_strdup_printf("\\A(?:%s%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern);
+    char *whole = fsdp_strdup_printf("\\A%s(?:%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern);
     fsdp_status status = whole ? fsdp_regex_compile(whole, out) : fsdp_error_nomem();
     fsdp_error_context(status, "%s '%s'", field, pattern);
     fsdp_free(whole);
@@ -167,8 +168,8 @@ static bool is_named(const char *path, const char *const *names)
     return false;
 }
 
-/* If the component of a path that begins at `at` is an index, set *index and return true. Another
- * component must follow it. */
+/* If the component of a path that begins at `at` is an index, set *index and return true. The path
+ * must have another component after it. */
 static bool read_index(const char *at, int64_t *index)
 {
     const char *end = at;
@@ -188,8 +189,9 @@ static bool is_component(const char *path, const char *dot, const char *name)
            (dot - n == path || dot[-(ptrdiff_t)n - 1] == '.');
 }
 
-/* Return the index of the first item of the ModuleList `list` on the path, -1 if there is none. If
- * `list` is NULL, any list counts that is not the first component of the path. */
+/* The path may pass through an item of the ModuleList `list`. Return the index of the first such
+ * item, or -1 if the path has none. If `list` is NULL, the ModuleList may have any name, but it
+ * must not be the first component of the path. */
 static int64_t index_below(const char *path, const char *list)
 {
     int64_t index;
@@ -200,8 +202,9 @@ static int64_t index_below(const char *path, const char *list)
     return -1;
 }
 
-/* Return the index of the block that contains the layer. peft finds it with the regular expression
- * `.*?\.[^.]*\.(\d+)\.` or, for each name in layers_pattern, `(?:^|.*?\.)name\.(\d+)\.`. */
+/* Return the index of the block that contains the layer. peft finds the index with the regular
+ * expression `.*?\.[^.]*\.(\d+)\.` or, for each name in layers_pattern,
+ * `(?:^|.*?\.)name\.(\d+)\.`. */
 static int64_t layer_index(const char *path, const char *const *layers_pattern)
 {
     int64_t index = -1;

@@ -16,14 +16,15 @@ typedef struct fsdp_lora_targets {
     const fsdp_lora_config *config;
     const char *const *names;     /* target_modules, or the default of the model type */
     bool all_linear;              /* target_pattern is "all-linear" */
-    fsdp_regex *target, *exclude; /* NULL: not a regular expression */
-    fsdp_regex **ranks, **alphas; /* [n_rank_pattern], [n_alpha_pattern] */
+    fsdp_regex *target, *exclude; /* NULL: the setting is not a regular expression */
+    fsdp_regex **ranks, **alphas; /* [n_rank_pattern] and [n_alpha_pattern] */
     fsdp_regex_work *work;        /* NULL if there is no regular expression */
 } fsdp_lora_targets;
 
-/* Return the names of the layers that peft chooses for the type of `model`. NULL if it has none. */
+/* Return the names of the layers that peft chooses for the type of `model`. Return NULL if peft
+ * chooses no layers for this type. */
 const char *const *fsdp_lora_default_targets(const fsdp_module *model);
-/* Compile the expressions of `config`, which is borrowed. FSDP_ERR_INVALID if neither the
+/* Compile the expressions of `config`, which is borrowed. Return FSDP_ERR_INVALID if neither the
  * configuration nor the type of `model` says which layers get an adapter. `targets` must be freed
  * with fsdp_lora_targets_fini(), also after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_targets_init(fsdp_lora_targets *targets,
@@ -37,7 +38,8 @@ bool fsdp_lora_is_linear(const fsdp_module *module);
  * one operation, which does not use adapters. */
 bool fsdp_lora_is_head(const char *path);
 /* Return the name of the model's classification head, which is always trained and saved with an
- * adapter, as peft does for task_type SEQ_CLS. NULL: the model has none. */
+ * adapter, as peft does for task_type SEQ_CLS. Return NULL if the model has no classification
+ * head. */
 const char *fsdp_lora_classifier(const fsdp_module *model);
 /* Return true if `path` is `name`, or ends with a dot and `name`. */
 bool fsdp_lora_name_matches(const char *path, const char *name);

@@ -1,8 +1,8 @@
 /* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
  *
- * This file contains no code for sharding, gathering or recording, which is done by the hooks of
- * module calls. The forwards read the batch from the scope. Every token attends to all tokens of
- * its sequence. In each layer, a residual is added twice, and a norm follows each addition. The
+ * This file contains no code for sharding, gathering or recording on the tape: the hooks of module
+ * calls do all this. The forwards read the batch from the scope. Every token attends to all tokens
+ * of its sequence. In each layer, a residual is added twice, and a norm follows each addition. The
  * class of a sequence is computed from its first token, [CLS].
  *
  * Note [First tokens]. The classifier reads only the last layer's output for the first token of
@@ -123,7 +123,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* The inputs are in->t[0], x, and in->t[1], the residual that is added before the norm. */
+/* Apply the linear layer and dropout to in->t[0], add the residual in->t[1], and apply the norm. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -179,7 +179,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *model)
     return fsdp_module_call(s, m->embeddings, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* Return the BertModel that `encoder` belongs to. */
+/* Return the module of the BertModel whose child is `encoder`. */
 static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
 {
     return encoder->layers->parent->parent;
@@ -236,8 +236,8 @@ static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const 
     pool(s, self->impl, in->t[0], out);
 }
 
-/* Embed the batch and run the encoder. If `forward` is not NULL, it replaces the encoder's own
- * forward. */
+/* Embed the batch and run the encoder. `forward` replaces the encoder's own forward, unless it is
+ * NULL. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;
@@ -293,7 +293,7 @@ static bool has_head(const fsdp_module *model)
 /* Return the BertModel below `model`, which is the root of a model that has a head. */
 static fsdp_module *base_of(const fsdp_module *model)
 {
-    /* this pointer is the first member of each root's struct */
+    /* the pointer to the BertModel is the first member of the struct of each root with a head */
     fsdp_module *const *bert = model->impl;
     return *bert;
 }
@@ -388,8 +388,8 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* Like fsdp_bert_check_batch(), but also refuse a sequence without tokens, because the pooler reads
- * the first token of each sequence. */
+/* Do what fsdp_bert_check_batch() does, and also refuse a sequence without tokens, because the
+ * pooler reads the first token of each sequence. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
     return fsdp_bert_check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));

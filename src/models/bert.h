@@ -107,7 +107,7 @@ fsdp_model_outputs fsdp_bert_masked_lm_logits(fsdp_scope *s, fsdp_module *model)
 /* Check the scope's batch. This is called before any module, so that a bad batch does not fail
  * inside a sharded module. Returns false if the scope has failed. */
 bool fsdp_bert_check_batch(fsdp_scope *s, const fsdp_module *model);
-/* Always fails, because a BertModel has no head. */
+/* Make the scope fail, because a BertModel has no head and so no loss. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
-/* Returns last_hidden only. */
+/* Compute last_hidden only. The logits in the result are NULL, because a BertModel has no head. */
 fsdp_model_outputs fsdp_bert_model_logits(fsdp_scope *s, fsdp_module *model);

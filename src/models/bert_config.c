@@ -57,8 +57,8 @@ const char *const fsdp_problem_type_names[] = {
     [FSDP_PROBLEM_MULTI_LABEL] = "multi_label_classification",
     NULL};
 
-/* Read problem_type. If the key is missing, a single label means regression, as in transformers. If
- * `classifier` is false, an unknown value is not an error. */
+/* Read problem_type. If the key is missing, a model with a single label does regression, as in
+ * transformers. If `classifier` is false, an unknown value is not an error. */
 static fsdp_status read_problem_type(fsdp_json_node root, bool classifier, fsdp_bert_config *c)
 {
     const char *type;

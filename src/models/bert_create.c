@@ -199,8 +199,9 @@ static fsdp_parameter *word_embeddings(const builder *b, const fsdp_module *bert
     return e->word;
 }
 
-/* Add the head. Its weight is the weight of the word embeddings. Its bias is a parameter of
- * cls.predictions; cls.predictions.decoder shares this parameter under its own name. */
+/* Add the head. The weight of its output layer is the weight of the word embeddings. Its bias is a
+ * parameter of cls.predictions; cls.predictions.decoder shares this parameter under its own
+ * name. */
 static void add_head(builder *b, fsdp_module *root, fsdp_bert_masked_lm *m)
 {
     const int64_t vocab = b->config->vocab_size;

@@ -1,8 +1,8 @@
 /* BertForMaskedLM: BERT with the head of its pretraining (Devlin et al. 2019, section 3.1). The
  * head transforms each hidden state and multiplies it by the word embeddings.
  *
- * Only tokens with a label have a loss. So when a loss is computed, the head runs only on the rows
- * of these tokens, about one in seven.
+ * Only tokens with a label contribute to the loss. So when a loss is computed, the head runs only
+ * on the rows of these tokens. In pretraining, about one token in seven has a label.
  *
  * Legend: T tokens, n rows with a label, D hidden_size, V vocabulary. */
 #include "src/autograd/activation.h"
@@ -66,8 +66,8 @@ void fsdp_bert_decoder_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args
     *out = one(fsdp_apply_linear(s, in->t[0], &m->output));
 }
 
-/* The input is the output of the transform, for all rows or only for the rows with a label. The
- * output is the loss. */
+/* Compute the loss from the output of the transform, which has all rows or only the rows with a
+ * label. */
 static void decoder_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                  fsdp_args *out)
 {

@@ -24,9 +24,9 @@ static void set_dropout(fsdp_model_config *config, double p)
 }
 
 /* Set the number of labels. If *config is the configuration of a BertModel, change it to that of a
- * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. A single
- * label means regression, and several labels mean classes, except for labels of which a row may
- * have several. */
+ * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. If the
+ * number of labels changes between one and several, also set the problem type: regression for one
+ * label, single-label classification for several. But a multi-label classifier stays one. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     fsdp_bert_config *c = &config->bert;
@@ -158,8 +158,8 @@ static fsdp_status masked_lm_create(const fsdp_model_config *config, fsdp_module
     return fsdp_bert_masked_lm_create(&config->bert, model);
 }
 
-/* The head runs only on tokens with a label. The estimate assumes that these are 15 % of all
- * tokens, as in BERT's pretraining. */
+/* Estimate the work of a step. The head runs only on tokens with a label. The estimate assumes that
+ * 15 % of all tokens have a label, as in BERT's pretraining. */
 static fsdp_model_work masked_lm_work(const fsdp_model_config *config, int64_t rows, int64_t source,
                                       int64_t target)
 {

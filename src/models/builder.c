@@ -59,8 +59,8 @@ fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const
     return layer_of(attach(b, parent, name, m)).weight;
 }
 
-/* Write the float `value` as Python does: with the smallest number of digits from which the same
- * float is read back. */
+/* Write the float `value` as Python does: with the smallest number of digits that strtod() converts
+ * back to the same value. */
 static void float_text(double value, char *text, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {

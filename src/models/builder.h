@@ -11,8 +11,8 @@ typedef struct fsdp_builder {
 /* Add a child module to `parent`. The child has no forward and no parameters yet. */
 fsdp_module *fsdp_build_module(fsdp_builder *b, fsdp_module *parent, const char *name,
                                const char *class_name);
-/* Like fsdp_build_module(), but add item `index` of the ModuleList `list`. The name of the child is
- * the index. */
+/* Add item `index` to the ModuleList `list`, as fsdp_build_module() adds a child. The name of the
+ * child is the index. */
 fsdp_module *fsdp_build_item(fsdp_builder *b, fsdp_module *list, int64_t index,
                              const char *class_name);
 
@@ -45,7 +45,8 @@ fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char
 /* Add a module of class `class_name` whose weight is the parameter `shared`. */
 void fsdp_build_tied(fsdp_builder *b, fsdp_module *parent, const char *name, const char *class_name,
                      fsdp_parameter *shared);
-/* Allocate a zeroed struct for module m, which owns it, and set the forward of m. */
+/* Allocate a zeroed struct of `size` bytes as m->impl, and set the forward of m. m owns the
+ * struct. */
 void *fsdp_build_impl(fsdp_builder *b, fsdp_module *m, fsdp_forward_fn *forward, size_t size);
 
 /* A dimension and its name, for fsdp_check_dims(). */

@@ -102,8 +102,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* `rows` is a part of the `tokens` rows. Return true if computing only `rows` saves more time and
- * memory than gathering them costs. */
+/* Return true if `rows` are so few of the `tokens` rows of the batch that computing only `rows`
+ * saves more time and memory than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -114,7 +114,7 @@ static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 typedef struct embedding {
     const fsdp_causal_lm *lm;
     fsdp_parameter *weight;
-    int32_t padding_idx; /* -1: none */
+    int32_t padding_idx; /* row of the weight that has no gradient; -1: none */
 } embedding;
 
 static void embedding_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -142,7 +142,7 @@ fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, con
     return m;
 }
 
-/* The input is hidden [T, D], and the output is the logits [T, V]. */
+/* Compute logits [T, V] from hidden states [T, D]. */
 static void head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_causal_lm *lm = self->impl;
@@ -162,8 +162,8 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* The input is hidden [n, D], which has only the rows that the loss reads (Note [Rows that are
- * read] in causal.h). The output is the loss. */
+/* Compute the loss from hidden states [n, D], which are only the rows that the loss reads (Note
+ * [Rows that are read] in causal.h). */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -199,7 +199,7 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 
 /* --- loss and logits --- */
 
-/* Run the body. If `forward` is not NULL, it replaces the body's own forward. */
+/* Run the body. `forward` replaces the body's own forward, unless it is NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_forward_fn *forward)
 {
     return fsdp_module_call(s, lm->body, forward, (fsdp_args){.n = 0}).t[0];
@@ -321,8 +321,8 @@ static fsdp_tensor *prompt(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache 
     return decode(s, model, &input);
 }
 
-/* Set the positions, offsets and span of *input, whose sequences have one new token each. Returns
- * false if the scope has failed. */
+/* Set the positions, offsets and span of *input, for a step in which each sequence gets one new
+ * token. Returns false if the scope has failed. */
 static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *input)
 {
     const int32_t n = input->n_sequences;

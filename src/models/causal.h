@@ -30,9 +30,9 @@ typedef struct fsdp_causal_input {
     const int32_t *ids, *position_ids; /* [tokens] */
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
-    int32_t span; /* greater than all positions */
+    int32_t span; /* a number that is greater than all position_ids */
     /* Keys and values of earlier tokens, to which each layer appends those of the current tokens.
-     * NULL: not decoding. */
+     * NULL if the forward is not for decoding. */
     fsdp_kv_cache *cache;
 } fsdp_causal_input;
 
@@ -66,13 +66,13 @@ fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, con
 void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *lm, bool tied,
                             int64_t rows, int64_t width, double std);
 
-/* Return the input of the current decoding call. If there is none, return the tokens of the scope's
- * batch. */
+/* Return the input of the current decoding call. If there is no decoding call, return the tokens of
+ * the scope's batch. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
-/* Return all rows or, if `read` is true, only the rows that are read. While decoding, these are the
- * last rows of the sequences. Otherwise they are, in each sequence, the first row with a label and
- * all rows after it. The caller frees the result with fsdp_causal_rows_fini(). If there is not
+/* Return all rows or, if `read` is true, only the rows that are read. While decoding, the last row
+ * of each sequence is read. Otherwise, the first row with a label and all later rows of each
+ * sequence are read. The caller frees the result with fsdp_causal_rows_fini(). If there is not
  * enough memory, the scope fails and the result has all rows. */
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);

@@ -124,7 +124,7 @@ fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype)
     return FSDP_OK;
 }
 
-/* Return FSDP_ERR_UNSUPPORTED unless quantization_config describes bitsandbytes' NF4. */
+/* Return FSDP_ERR_UNSUPPORTED unless the key quantization_config describes NF4 by bitsandbytes. */
 static fsdp_status check_quantization(fsdp_json_node root)
 {
     fsdp_json_node q;

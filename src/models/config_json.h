@@ -37,15 +37,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const 
  * key is missing or null, *value is set to `absent`. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
-/* Like fsdp_config_token(), but the model may have no such token. *value is then set to -1. There
- * is no such token in two cases: the value of the key is null, or the key is missing and `absent`
- * is not in the vocabulary. */
+/* Get the id of an optional token, as fsdp_config_token() does. *value is set to -1 if the model
+ * has no such token, that is, if the value of the key is null, or if the key is missing and
+ * `absent` is not in the vocabulary. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
-/* Get the id of the bos or eos token, as fsdp_config_nullable_token() does, with two exceptions. If
- * the value is an empty list, there is no token. An id outside the vocabulary is accepted, because
- * such an id simply never occurs. */
+/* Get the id of the bos or eos token, as fsdp_config_nullable_token() does, with two differences.
+ * If the value is an empty list, *value is set to -1. An id outside the vocabulary is accepted,
+ * because such an id never occurs in a sequence and so does no harm. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
@@ -54,8 +54,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const cha
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or, if that is missing, from "torch_dtype". The default is float32. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
-/* Refuse pruned_heads, and a quantization_config that is not of bitsandbytes' NF4. They would
- * change what a model computes, and no model supports them. */
+/* Refuse pruned_heads, and a quantization_config other than NF4 by bitsandbytes. They would change
+ * what a model computes, and no model supports them. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root);
 
 /* --- tables of required dimensions --- */
@@ -79,8 +79,8 @@ const char *fsdp_config_bare_name(const char *name, const char *organization);
 /* Set "dtype" and "torch_dtype", but only those that the document has. If it has neither, set
  * "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
-/* Set the token id `key` to `value`. -1 is written as null. Two kinds of values that the document
- * may already have are not overwritten. A list is kept, because `value` is the first id of this
- * list. A negative id, which counts from the end of the vocabulary, is kept, because it means the
- * same id as `value`. */
+/* Set the token id `key` to `value`. -1 is written as null. But do not overwrite two kinds of
+ * values of the document. A list is kept, because `value` is the first id of this list. A negative
+ * id, which counts from the end of the vocabulary, is kept, because it means the same id as
+ * `value`. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

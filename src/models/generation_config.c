@@ -10,7 +10,8 @@
 #include "src/models/generation_config.h"
 
 enum {
-    DEFAULT_NEW_TOKENS = 20 /* the limit that transformers uses if no length is given */
+    DEFAULT_NEW_TOKENS = 20 /* maximum number of new tokens if no length is given, as in
+                             * transformers */
 };
 
 static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
@@ -136,8 +137,8 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
 }
 
 /* Keys of generation_config.json that would change what is generated, and that this program does
- * not support. A key does no harm if it is absent, or if its value is false, an empty list or the
- * number `neutral`. */
+ * not support. Such a key is accepted if it is absent, or if its value is false, an empty list or
+ * the number `neutral`. */
 static const struct {
     const char *key;
     double neutral; /* NAN: no number is neutral */
@@ -173,7 +174,7 @@ static bool is_neutral(fsdp_json_node value, double neutral)
 }
 
 /* Set c->unsupported to the names of those unsupported keys of `root` that would change the result.
- * If they do not all fit, the last ones are left out. */
+ * If c->unsupported is too small for all names, the last ones are left out. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -193,7 +194,7 @@ static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
     }
 }
 
-/* The known keys: those that the functions above read, and those that do not affect what this
+/* Keys of generation_config.json that the functions above read, or that do not affect what this
  * program generates. */
 static const char *const known[] = {"decoder_start_token_id",
                                     "pad_token_id",
@@ -266,7 +267,7 @@ static bool is_known(const char *key)
 }
 
 /* Append the names of the keys of a generation_config.json that this program does not know to
- * c->unsupported. If they do not all fit, the last ones are left out. */
+ * c->unsupported. A name for which c->unsupported is too small is left out. */
 static void find_unknown(fsdp_json_node root, fsdp_generation_config *c)
 {
     for (fsdp_json_node v = fsdp_json_first(root); v.value; v = fsdp_json_next(v)) {
@@ -343,7 +344,7 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
-/* Change one setting of *config: give `key` the value `text`, which is JSON. */
+/* Set the setting of *config that has the name `key` to the value of `text`, which is JSON. */
 static fsdp_status set_text(fsdp_generation_config *config, const char *key, const char *text)
 {
     fsdp_json *doc;
@@ -484,8 +485,8 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     if (!lacks_key(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
-    if (status != FSDP_OK) /* if the list is bad, set_missing_ids() later adds the id from its
-                            * argument `info` */
+    if (status != FSDP_OK) /* if the list contains something other than integers, set_missing_ids()
+                            * later adds the id from its argument `info` */
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     fsdp_json_node list = fsdp_json_set_array(root, key);
     for (size_t i = 0; i < n; i++)

@@ -25,11 +25,12 @@ typedef enum fsdp_early_stopping {
                                   than the worst finished beam */
 } fsdp_early_stopping;
 
-/* Members have the names and meanings of transformers. max_length and min_length limit the sum of
- * new tokens and prompt tokens. For T5, the decoder's start token is the prompt, and the ids of the
- * source are not counted. */
+/* The fields have the names and meanings of transformers' GenerationConfig. max_length and
+ * min_length limit the sum of new tokens and prompt tokens. For T5, the decoder's start token is
+ * the prompt, and the ids of the source are not counted. */
 typedef struct fsdp_generation_config {
-    bool from_config_json; /* read from config.json, because there is no generation_config.json */
+    bool from_config_json; /* true if the settings were read from config.json, because there is no
+                            * generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
     int64_t pad_token_id;           /* -1: not given */
     int64_t eos_token_ids[FSDP_MAX_EOS];
@@ -38,8 +39,8 @@ typedef struct fsdp_generation_config {
     int64_t max_new_tokens; /* overrides max_length; 0: not given */
     int64_t min_length;     /* 0: no minimum */
     int64_t min_new_tokens; /* overrides min_length; 0: not given */
-    int64_t num_beams;      /* 1: decode without beam search */
-    int64_t num_return_sequences; /* per prompt */
+    int64_t num_beams;      /* 1: no beam search */
+    int64_t num_return_sequences; /* number of texts that are returned for each prompt */
     double length_penalty;        /* beam scores are divided by length ^ length_penalty */
     fsdp_early_stopping early_stopping;
     bool do_sample; /* false: take the most likely id, or search with beams */
@@ -51,8 +52,8 @@ typedef struct fsdp_generation_config {
     double typical_p;                    /* 1: all ids */
     double epsilon_cutoff, eta_cutoff;   /* 0: all ids */
     fsdp_rule_words bad_words_ids;       /* sequences that are never generated */
-    fsdp_rule_ids suppress_tokens;       /* never generated */
-    fsdp_rule_ids begin_suppress_tokens; /* never generated as the first id */
+    fsdp_rule_ids suppress_tokens;       /* ids that are never generated */
+    fsdp_rule_ids begin_suppress_tokens; /* ids that are never generated as the first new id */
     /* at most one id, which is generated directly after the start token */
     fsdp_rule_ids forced_bos_token_id;
     /* if the length limit is reached, the last id is one of these */
@@ -66,7 +67,8 @@ typedef struct fsdp_generation_config {
     char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;
 
-/* The settings that a caller may override. Code that handles every setting uses this macro. */
+/* The settings that a caller may override. Code that does the same for every setting passes a macro
+ * as X. */
 #define FSDP_GENERATION_SETTINGS(X)                                                                \
     X(max_length)                                                                                  \
     X(max_new_tokens)                                                                              \
@@ -103,7 +105,7 @@ typedef struct fsdp_generation_config {
     X(forced_eos_token_id)                                                                         \
     X(exponential_decay_length_penalty)
 
-/* Settings that override those of a model. {0} overrides none. */
+/* Settings that override those of a model. {0} overrides no settings. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
     /* The texts that the command line gives for settings whose values are lists. NULL: not given.
@@ -118,9 +120,9 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-        /* `given` marks the settings that override those of the model. `asked_for` marks the
-         * settings that the user has given (fsdp_options_asked_for()); error messages about
-         * settings without effect need it. */
+        /* given: true for the settings that override those of the model. asked_for: true for the
+         * settings that the user asked for (fsdp_options_asked_for()); used for errors about
+         * settings without effect. */
     } given, asked_for;
 } fsdp_generation_settings;
 
@@ -136,7 +138,7 @@ fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info);
  * value. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_read(const char *dir,
                                                         fsdp_generation_config *config);
-/* Like fsdp_generation_config_read(), but from an open document. */
+/* Set *config from an open document, as fsdp_generation_config_read() does from a file. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
                                                          fsdp_generation_config *config);
 /* Override `config` with the keys that `root` has. */
@@ -149,8 +151,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
  * - min_new_tokens, even if it is 0, removes min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
-/* Check that the settings fit together. Beams with sampling are FSDP_ERR_UNSUPPORTED. Other
- * settings that do not fit are FSDP_ERR_INVALID. The message contains the values. */
+/* Check that the settings do not contradict each other. Return FSDP_ERR_UNSUPPORTED for beam search
+ * with sampling, and FSDP_ERR_INVALID for other contradictions and for numbers out of range. The
+ * message contains the values. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
 /* Return the maximum number of new tokens for a prompt of prompt_length ids. */

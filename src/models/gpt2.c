@@ -1,11 +1,11 @@
 /* GPT-2 (Radford et al. 2019): a decoder over packed sequences.
  *
- * This file contains no code for sharding, gathering or recording, which is done by the hooks of
- * module calls. A norm comes before attention, and another one before the feed-forward. The results
- * of attention and feed-forward are added to the residual stream. Positions are learned embeddings.
- * Linear layers are Conv1Ds, whose weights are [in, out]. One Conv1D computes query, key and value.
- * An intermediate tensor is dropped as soon as its last reader has run. The tape keeps the tensors
- * that backward needs.
+ * This file contains no code for sharding, gathering or recording on the tape: the hooks of module
+ * calls do all this. A norm comes before attention, and another one before the feed-forward. The
+ * results of attention and feed-forward are added to the residual stream. Positions are learned
+ * embeddings. Linear layers are Conv1Ds, whose weights are [in, out]. One Conv1D computes query,
+ * key and value. An intermediate tensor is dropped as soon as its last reader has run. The tape
+ * keeps the tensors that backward needs.
  *
  * Legend: T tokens, D n_embd. */
 #include "src/models/gpt2.h"
@@ -71,8 +71,8 @@ void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_ar
     run_attention(s, self->impl, in->t[0], false, out);
 }
 
-/* Compute attention for x [T, D], but only the n rows of the result that are read; the result is
- * [n, D] (Note [Rows that are read] in causal.h). */
+/* Compute attention for x [T, D]. The result is [n, D], only the n rows that are read (Note [Rows
+ * that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -90,7 +90,7 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* Return layer(norm(x)). If `forward` is not NULL, it replaces the layer's own forward. */
+/* Return layer(norm(x)). `forward` replaces the layer's own forward, unless it is NULL. */
 static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
                                  const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward)
 {
@@ -169,7 +169,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
-/* Run the body. If `last` is not NULL, it replaces the forward of the last block. */
+/* Run the body. `last` replaces the forward of the last block, unless it is NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_gpt2_body *m = self->impl;

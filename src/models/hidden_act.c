@@ -17,9 +17,9 @@ static const struct {
     [FSDP_HIDDEN_ACT_TANH] = {"tanh", "Tanh", FSDP_ACTIVATION_TANH},
 };
 
-/* Other names that transformers has for the functions in acts[]. In transformers, each of these
- * names has its own implementation, so results may differ by an ulp or two in float32. gelu_10 is
- * not in this list, because it also clips its result. */
+/* Other names of transformers for the functions in acts[]. In transformers, each of these names has
+ * its own implementation, so results may differ by an ulp or two in float32. gelu_10 is not in this
+ * list, because it also clips its result. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;

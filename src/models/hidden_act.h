@@ -22,5 +22,5 @@ void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidde
 const char *fsdp_hidden_act_name(fsdp_hidden_act act);
 /* Return the class of the module that transformers has for the function, e.g. "GELUActivation". */
 const char *fsdp_hidden_act_class(fsdp_hidden_act act);
-/* Return the value that means this function in the enum of the kernels. */
+/* Return the fsdp_activation of the kernels that computes the function. */
 fsdp_activation fsdp_hidden_act_activation(fsdp_hidden_act act);

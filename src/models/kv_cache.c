@@ -1,8 +1,8 @@
-/* See kv_cache.h. The first append stores its tensors themselves as the cache, so no rows are
- * copied. Later appends write the new rows of a sequence after its old rows, if there is room. If
- * there is too little room, all rows are moved to larger tensors, in which each sequence has room
- * for at least a quarter more rows. So on average, a row is moved only a few times during the whole
- * generation. */
+/* See kv_cache.h. The first append stores the appended tensors themselves in the cache, so no rows
+ * are copied. Later appends write the new rows of a sequence into the free rows after its old rows.
+ * If a sequence has too few free rows, all rows are moved to larger tensors, in which each sequence
+ * has free rows for at least a quarter of its length. So on average, a row is moved only a few
+ * times during the whole generation. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     LEAST_ROOM = 16
 };
 
-/* The rows of sequence i are [offsets[i], ends[i]), with room up to offsets[i + 1]. */
+/* Sequence i has the rows [offsets[i], ends[i]). The rows [ends[i], offsets[i + 1]) are free. */
 typedef struct layout {
     int32_t *offsets, *ends;
     size_t cap_offsets, cap_ends;
@@ -23,7 +23,8 @@ typedef struct layout {
 
 struct fsdp_kv_cache {
     int32_t n; /* number of sequences */
-    /* now: the current layout. before: the layout before the last call of extend or select. */
+    /* now: the current layout. before: the layout before the last call of fsdp_kv_cache_extend() or
+     * fsdp_kv_cache_select(). */
     layout now, before;
     /* Number of calls of fsdp_kv_cache_extend() so far. From the second call on, new layouts have
      * free rows after each sequence. */
@@ -133,7 +134,7 @@ static int64_t room_of(int32_t tokens)
 
 /* Compute the offsets and ends of n sequences from their lengths. The caller must have stored the
  * lengths in l->ends; this function replaces them by the ends. If `room` is true, leave free rows
- * after each sequence. */
+ * after each sequence, unless the row numbers would exceed int32_t. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
@@ -204,8 +205,8 @@ static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* Append the rows of `fresh` to *slot: each sequence's new rows follow its old rows. If there is
- * too little room, replace *slot by a larger tensor. */
+/* Append the rows of `fresh` to *slot: each sequence's new rows follow its old rows. If c->moves is
+ * true, replace *slot by a larger tensor first. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))

@@ -9,7 +9,7 @@
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
  *     fsdp_kv_cache_select(s, cache, rows, m);
  *
- * After a failure the cache can only be destroyed. */
+ * After a failure, the cache must not be used; the caller can only destroy it. */
 #pragma once
 #include "src/autograd/autograd.h"
 

@@ -15,7 +15,7 @@ void fsdp_label_names_free(char **names, int64_t n)
     fsdp_free(names);
 }
 
-/* Convert `key`, a key of id2label, to the number of a class. Returns -1 if `key` is not an integer
+/* Convert `key`, a key of id2label, to the index of a class. Return -1 if `key` is not an integer
  * from 0 to n - 1. */
 static int64_t class_of_key(const char *key, int64_t n)
 {

@@ -48,8 +48,8 @@ void fsdp_apply_joined(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layers, 
         fsdp_joined_linear(s, x, w, layers[0].bias ? bias : NULL, n, out);
 }
 
-/* Compute the activation as a tensor, then apply the layer: an adapter reads the input of the
- * layer, and float8 scales it. */
+/* Compute the activation as a tensor, then apply the layer to it. An adapter or float8 needs this
+ * tensor: an adapter reads the input of the layer, and float8 scales it. */
 static fsdp_tensor *activated_before(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                      fsdp_tensor *up, const fsdp_layer *layer, bool transposed)
 {

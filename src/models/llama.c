@@ -1,11 +1,11 @@
 /* Llama (Touvron et al. 2023, arXiv 2302.13971): a decoder over packed sequences.
  *
- * This file contains no code for sharding, gathering or recording, which is done by the hooks of
- * module calls. An RMS norm comes before attention, and another one before the gated feed-forward.
- * The results of attention and feed-forward are added to the residual stream. Queries and keys are
- * rotated by angles that depend on their positions. Several query heads share a key/value head
- * (Ainslie et al. 2023, arXiv 2305.13245). An intermediate tensor is dropped as soon as its last
- * reader has run. The tape keeps the tensors that backward needs.
+ * This file contains no code for sharding, gathering or recording on the tape: the hooks of module
+ * calls do all this. An RMS norm comes before attention, and another one before the gated
+ * feed-forward. The results of attention and feed-forward are added to the residual stream. Queries
+ * and keys are rotated by angles that depend on their positions. Several query heads share a
+ * key/value head (Ainslie et al. 2023, arXiv 2305.13245). An intermediate tensor is dropped as soon
+ * as its last reader has run. The tape keeps the tensors that backward needs.
  *
  * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
 #include "src/models/layers.h"
@@ -35,8 +35,8 @@ typedef struct rotation {
     int64_t heads;
 } rotation;
 
-/* Apply the linear layer to x, normalize each head if there is a norm, and rotate each head of each
- * row by the angles of the row's position. */
+/* Apply the linear layer to x, normalize each head if r->norm is not NULL, and rotate each head of
+ * each row by the angles of the row's position. */
 static fsdp_tensor *rotated(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
                             fsdp_tensor *table, const rotation *r)
 {
@@ -92,8 +92,8 @@ void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_attention(s, self->impl, in, false, out);
 }
 
-/* Compute attention for x [T, D], but only the n rows of the result that are read; the result is
- * [n, D] (Note [Rows that are read] in causal.h). */
+/* Compute attention for x [T, D]. The result is [n, D], only the n rows that are read (Note [Rows
+ * that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -155,7 +155,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* Run the body. If `last` is not NULL, it replaces the forward of the last layer. */
+/* Run the body. `last` replaces the forward of the last layer, unless it is NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_llama_body *m = self->impl;

@@ -30,7 +30,8 @@ typedef struct fsdp_llama_layer {
 
 typedef struct fsdp_llama_attention {
     const fsdp_llama *root;
-    int64_t layer_idx, window; /* window 0: queries see all earlier tokens */
+    int64_t layer_idx, window; /* window: number of tokens that a query sees; 0: all earlier
+                                * tokens */
     fsdp_layer q_proj, k_proj, v_proj, o_proj;
     fsdp_parameter *q_norm, *k_norm; /* [head_dim]; NULL except in Qwen3 */
 } fsdp_llama_attention;

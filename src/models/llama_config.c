@@ -1,4 +1,5 @@
-/* Reads and writes config.json of Llama, Mistral, Qwen2 and Qwen3 (the families). */
+/* Reads and writes config.json of Llama, Mistral, Qwen2 and Qwen3, the families that share the code
+ * of llama.c. */
 #include "src/models/llama_config.h"
 
 #include <stddef.h>
@@ -108,7 +109,7 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* Set *full to true if the text of item i of layer_types is "full_attention", or to false if it is
+/* Set *full to true if element i of the array layer_types is "full_attention", or to false if it is
  * "sliding_attention". */
 static fsdp_status read_layer_type(fsdp_json_node types, size_t i, bool *full)
 {
@@ -160,8 +161,8 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_json_node types, f
     return FSDP_OK;
 }
 
-/* transformers ignores layer_types for Mistral, where either all layers have the window or none
- * has. If layer_types contradicts this, report a warning. */
+/* transformers ignores layer_types for Mistral, where either all layers or no layers have the
+ * window. Report a warning if layer_types contradicts this. */
 static fsdp_status check_mistral_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -181,7 +182,7 @@ static fsdp_status check_mistral_layer_types(fsdp_json_node root, const fsdp_lla
 }
 
 /* Read sliding_window. Mistral has a window, and Qwen has one if use_sliding_window is true. If
- * the key is absent, the window is 4096 tokens. null means that there is no window. */
+ * the key is absent, the window is 4096 tokens. If its value is null, there is no window. */
 static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
 {
     bool used = c->family == FSDP_MISTRAL;
@@ -227,7 +228,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_llama_config *c)
 }
 
 /* Refuse unsupported features that would change what the model computes. pretraining_tp is
- * accepted: it only splits matrix products into slices, and transformers 5 ignores it. */
+ * accepted, because it only splits matrix products into slices; transformers 5 ignores it, too. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     const char *act;

@@ -16,7 +16,8 @@
 /* Read all keys that change what is computed. A value that is not supported is refused; the message
  * contains its key. */
 FSDP_MUST_CHECK fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config);
-/* Set Llama's keys. */
+/* Set the keys of *c in `root`, the root of a config.json. has_own_head: see
+ * fsdp_model_type.write. */
 void fsdp_llama_config_set(fsdp_json_node root, const fsdp_llama_config *c, bool has_own_head);
 /* Return the window of a layer, or 0 if its queries see all earlier tokens. */
 int64_t fsdp_llama_window_of(const fsdp_llama_config *c, int64_t layer);

@@ -17,8 +17,8 @@ typedef struct builder {
     char class_name[64]; /* the string that the last call of class_of() returned */
 } builder;
 
-/* Return a class name of the family, e.g. "LlamaMLP" for the suffix "MLP". It is valid until the
- * next call. */
+/* Return a class name of the family, e.g. "LlamaMLP" for the suffix "MLP". The string is valid
+ * until the next call. */
 static const char *class_of(builder *b, const char *suffix)
 {
     static const char *const families[] = {[FSDP_LLAMA] = "Llama",

@@ -79,8 +79,8 @@ static const struct {
     {"Qwen3-8B", QWEN_3, 4096, 12288, 36, 32, 8, false},
 };
 
-/* Return true if `name` means the preset `preset`. In `name`, the owner and the ending "-hf" are
- * optional: "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
+/* Return true if `name` is a name of the preset `preset`. In `name`, the owner and the ending "-hf"
+ * are optional: "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
     static const char *const owners[] = {"meta-llama/", "TinyLlama/", "mistralai/", "Qwen/"};

@@ -34,8 +34,8 @@ static fsdp_status qwen3_preset(const char *name, fsdp_model_config *config)
     return fsdp_llama_config_find_preset(FSDP_QWEN3, name, &config->llama);
 }
 
-/* max_positions stays 0 (unlimited), because rotary positions also exist beyond the length for
- * which the model was trained. */
+/* Set all members of *info except max_positions. It stays 0 (unlimited), because rotary positions
+ * also exist beyond the length for which the model was trained. */
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
     const fsdp_llama_config *c = &config->llama;
@@ -69,8 +69,8 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Return the number of pairs of a token and a token that it sees, in one layer and for one sequence
- * of `length` tokens. */
+/* Return the number of pairs (token, token that it sees) in one layer, for one sequence of `length`
+ * tokens. */
 static double pairs_of(int64_t window_of_layer, double length)
 {
     double window = (double)window_of_layer;
@@ -116,7 +116,7 @@ static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
 static const char *const qwen3_blocks[] = {"Qwen3DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
-/* The members of the table that all families have in common. */
+/* The members of the table that are the same for all families. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \

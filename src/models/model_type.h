@@ -25,8 +25,8 @@ typedef struct fsdp_decode_cache fsdp_decode_cache;
  *
  * Logits are [sequences, V], for the next token of each sequence. In beam search, each beam is a
  * sequence. If the model is sharded, all calls are collective: even a rank without sequences must
- * make them. The scopes have no tape, so there are no gradients. After a failure the result is NULL
- * and the cache can only be destroyed. */
+ * make them. The scopes have no tape, so there are no gradients. After a failure, the result is
+ * NULL and the cache must not be used; the caller can only destroy it. */
 typedef struct fsdp_decoder {
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_module *model, fsdp_decode_cache **cache);
     void (*destroy)(fsdp_decode_cache *cache); /* accepts NULL */
@@ -39,7 +39,7 @@ typedef struct fsdp_decoder {
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 
-/* The matrix products of one training step: see Note [Model FLOP utilisation] in
+/* The work of the matrix products of one training step: see Note [Model FLOP utilization] in
  * src/bench/bench.h. */
 typedef struct fsdp_model_work {
     double flops;
@@ -94,19 +94,19 @@ struct fsdp_model_type {
      * if the name is unknown. The function pointer is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The members below describe the weights in a file. Note [Tied heads] in registry.c says when
-     * the head of a model is tied to an embedding. */
+    /* The members below, to tied_head_to_save, describe the weights in a file. Note [Tied heads] in
+     * registry.c says when the head of a model is tied to an embedding. */
     const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the saved weights lack them, e.g. "classifier".
      * NULL: none. */
     const char *const *fresh_modules;
     const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
-    /* true: whether the head is tied depends only on the weights, not on config.json */
+    /* true: only the weights, not config.json, decide whether the head is tied */
     bool tied_by_weights;
     void (*set_tied)(fsdp_model_config *config, bool tied); /* NULL if there is no head */
-    /* A tied head may have to be saved under a second name, too. Return this name, or NULL if there
-     * is none. The function pointer may also be NULL. */
+    /* Return the second name under which a tied head must also be saved, or NULL if it needs no
+     * second name. The function pointer may be NULL, with the same meaning. */
     const char *(*tied_head_to_save)(const fsdp_model_config *config);
 };
 
@@ -115,7 +115,7 @@ extern const fsdp_model_type *const fsdp_model_types[];
 
 /* Return the type whose root_class is the class of `model`, or NULL if there is none. */
 const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model);
-/* Like fsdp_model_config_read(), but from an open document. */
+/* Set *config from an open document, as fsdp_model_config_read() does from a file. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_config_parse(fsdp_json *doc, fsdp_model_config *config);
 
 extern const fsdp_model_type fsdp_t5_type, fsdp_mt5_type, fsdp_umt5_type;

@@ -24,8 +24,8 @@
 /* All model types. Types with the same model_type must be adjacent. The type for a config.json is
  * one with the model_type of the file. If there are several such types, it is the one whose root
  * class is in `architectures` of the file. If no root class is in `architectures`, it is the first
- * of these types. Types with by_task set are never chosen in this way: a pretrained BertForMaskedLM
- * is fine-tuned as a classifier, unless fsdp_model_config_set_task() is called. */
+ * of these types. Types with by_task set are never chosen in this way, so a pretrained
+ * BertForMaskedLM is fine-tuned as a classifier, unless fsdp_model_config_set_task() is called. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,
     &fsdp_mt5_type,
@@ -79,7 +79,8 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 
 static const char *const task_names[] = {"seq2seq", "causal-lm", "classification", "masked-lm"};
 
-/* Write all model_types to `text`, in the form: "t5", "mt5" or "bert" (with the quotes). */
+/* Write the names of all model types to `text`, as a list for an error message: "t5", "mt5" or
+ * "bert" (with the quotes). */
 static void list_types(char *text, size_t size)
 {
     size_t at = 0;
@@ -223,7 +224,7 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 }
 
 /* Return true if the batch has labels for the model's task. Otherwise let the scope fail, because
- * the model would read more labels than the batch has. */
+ * the model could read more labels than the batch has. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     fsdp_model_config config = {.type = type};

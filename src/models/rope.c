@@ -1,6 +1,6 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same points of the computation
- * as in transformers' modeling_rope_utils, so that results agree. Different rounding would be
- * visible: at position 8000, for example, an angle can be near 8000 radians, and neighboring
+ * as in transformers' modeling_rope_utils, so that results agree. Different rounding would change
+ * results: at position 8000, for example, an angle can be near 8000 radians, and neighboring
  * float32 numbers of that size differ by 0.0005. */
 #include "src/models/rope.h"
 
@@ -11,7 +11,8 @@
 struct fsdp_rotary {
     fsdp_rope_config config;
     int64_t head_dim;
-    float *inv_freq; /* [head_dim / 2]: frequencies for sequences up to the original length */
+    float *inv_freq; /* [head_dim / 2]: frequencies for sequences that are not longer than the
+                      * original length */
     /* [head_dim / 2]: the frequencies with which `table` was filled, for sequences of `length`
      * tokens */
     float *scaled;
@@ -83,7 +84,7 @@ static yarn_range yarn_range_of(const fsdp_rope_config *c, int64_t head_dim)
     return (yarn_range){low, low == high ? high + 0.001 : high};
 }
 
-/* Return the frequency with index j, base^-exponent, as YaRN scales it. */
+/* Return the frequency base^-exponent, whose index is j, scaled as in YaRN. */
 static float yarn_scaled(const fsdp_rope_config *c, yarn_range range, int64_t j, float base,
                          float exponent)
 {
@@ -98,7 +99,7 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-/* Return the factor by which cosines and sines are multiplied. */
+/* Return the factor by which the cosines and sines of the table are multiplied. */
 static float attention_factor(const fsdp_rope_config *c)
 {
     if (c->type != FSDP_ROPE_YARN)
@@ -182,9 +183,9 @@ static void fill_position(fsdp_rotary *r, size_t position)
 
 /* Set the frequencies of the table to those for sequences of at most `positions` tokens.
  *
- * transformers keeps the frequencies of the longest batch so far, until a batch has no sequence
- * longer than the original length. Here, the frequencies for a batch never depend on earlier
- * batches. */
+ * transformers keeps the frequencies for the longest sequence so far, until it gets a batch in
+ * which no sequence is longer than the original length. Here, the frequencies for a batch never
+ * depend on earlier batches. */
 static void set_length(fsdp_rotary *r, int64_t positions)
 {
     const int64_t original = r->config.original_max_position_embeddings;

@@ -8,8 +8,8 @@
  * needed. With FSDP_ROPE_DYNAMIC, the rows are computed again when the longest sequence changes. */
 typedef struct fsdp_rotary fsdp_rotary;
 
-/* Create the angles for heads of head_dim elements; head_dim must be even. Returns NULL, with an
- * error message, if there is not enough memory. */
+/* Create a table of angles for heads of head_dim elements; head_dim must be even. Returns NULL,
+ * with an error message, if there is not enough memory. */
 fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim);
 void fsdp_rotary_destroy(void *rotary); /* accepts NULL; used as a module's impl_destroy */
 

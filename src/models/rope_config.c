@@ -53,7 +53,8 @@ static fsdp_status read_linear(reader *r)
     return get_positive(r->rope, "factor", &r->c.factor);
 }
 
-/* As in transformers, dynamic NTK compares the length of sequences with max_position_embeddings. */
+/* Read the parameters of dynamic NTK. As in transformers, the length of sequences is compared with
+ * max_position_embeddings, not with original_max_position_embeddings. */
 static fsdp_status read_dynamic(reader *r)
 {
     r->c.original_max_position_embeddings = r->max_position_embeddings;
@@ -83,8 +84,8 @@ static fsdp_status read_yarn_numbers(reader *r)
     return fsdp_config_not_negative(r->rope, "mscale_all_dim", 0.0, &r->c.mscale_all_dim);
 }
 
-/* In the file, `factor` may be null. It is then max_position_embeddings /
- * original_max_position_embeddings. */
+/* Read the parameters of YaRN. In the file, `factor` may be null, which means
+ * max_position_embeddings / original_max_position_embeddings. */
 static fsdp_status read_yarn(reader *r)
 {
     FSDP_TRY(read_original_length(r));
@@ -133,9 +134,10 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Some models have separate rope parameters for each kind of layer. The keys of `rope` are then the
- * names of the kinds of layers, and the values are objects. Refuse this form. Without this check,
- * the names would be ignored as unknown keys, and all layers would get the default parameters. */
+/* Some models have separate rope parameters for each kind of layer. In that case, the keys of
+ * `rope` are the names of the kinds of layers, and the values are objects. Refuse this form.
+ * Without this check, the names would be ignored as unknown keys, and all layers would get the
+ * default parameters. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))

@@ -5,7 +5,7 @@
 #include "src/base/json.h"
 
 /* Read the parameters of rope, in one of their two spellings (Note [Spellings of rope] in
- * rope_config.c). The caller must have read max_position_embeddings before. */
+ * rope_config.c). The caller must read max_position_embeddings first and pass its value. */
 FSDP_MUST_CHECK fsdp_status fsdp_rope_config_read(fsdp_json_node root,
                                                   int64_t max_position_embeddings,
                                                   fsdp_rope_config *config);

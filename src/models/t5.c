@@ -1,12 +1,13 @@
 /* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
  *
- * This file contains no code for sharding, gathering or recording, which is done by the hooks of
- * module calls. The forwards read the batch from the scope. Attention scores are not scaled by 1 /
- * sqrt(K). Positions affect the scores only through a bias, which depends on the distance between
- * query and key. The first block of a stack computes the bias, and all blocks of the stack add it
- * to their scores. An RMS norm comes before each layer. The output of each layer is added to the
- * residual stream. In float16, infinite sums are clamped to finite values. An intermediate tensor
- * is dropped as soon as its last reader has run. The tape keeps the tensors that backward needs.
+ * This file contains no code for sharding, gathering or recording on the tape: the hooks of module
+ * calls do all this. The forwards read the batch from the scope. Attention scores are not scaled by
+ * 1 / sqrt(K). Positions affect the scores only through a bias, which depends on the distance
+ * between query and key. The first block of a stack computes the bias, and all blocks of the stack
+ * add it to their scores. An RMS norm comes before each layer. The output of each layer is added to
+ * the residual stream. In float16, infinite sums are clamped to finite values. An intermediate
+ * tensor is dropped as soon as its last reader has run. The tape keeps the tensors that backward
+ * needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -131,7 +132,7 @@ static bool drops_hidden(const fsdp_scope *s, const fsdp_t5_layer *layer)
 }
 
 /* Compute the feed-forward of T5 v1.1: wo (a(wi_0 x) * (wi_1 x)). If dropout is active, a(wi_0 x) *
- * (wi_1 x) is stored as a tensor, because dropout is applied to its elements. */
+ * (wi_1 x) is computed as a tensor of its own, because dropout is applied to its elements. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
@@ -209,8 +210,8 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_t5_dropout(s, stack->root, x);
 }
 
-/* The input of a decoder is the encoder's output; an encoder has no input. The output is [T, D],
- * the result of the final norm. */
+/* Run an encoder or a decoder. The argument of a decoder is the encoder's output; an encoder has no
+ * arguments. The result [T, D] is the output of the final norm. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5_stack *stack = self->impl;

@@ -6,7 +6,8 @@
 #include "src/models/builder.h"
 
 enum {
-    FSDP_T5_MAX_LAYERS = 3 /* in a decoder block: self-attention, cross-attention, feed-forward */
+    FSDP_T5_MAX_LAYERS = 3 /* layers of a decoder block: self-attention, cross-attention,
+                            * feed-forward */
 };
 
 struct fsdp_decode_cache; /* in t5_decode.c */
@@ -71,8 +72,8 @@ void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
 /* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
 /* Return the position bias for distances below `span`. `layer` must be a self-attention layer that
- * has a relative_attention_bias. Only the first block of each stack has one or, in umT5, every
- * block. */
+ * has a relative_attention_bias. Such a layer is in the first block of each stack or, in umT5, in
+ * every block. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
 /* Return the results of self-attention: x and, except in umT5, position_bias, which the next block
  * needs. In umT5, position_bias is dropped. */

@@ -67,8 +67,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 }
 
 /* `projection` is the value of feed_forward_proj: the name of an activation function, perhaps after
- * "gated-". Set *act to the function, and *gated to whether "gated-" is there. "gated-gelu" means
- * gelu_new. Return false for any other text. */
+ * "gated-". Set *act to the function, and *gated to whether `projection` begins with "gated-".
+ * "gated-gelu" means gelu_new. Return false for any other text. */
 static bool parse_projection(const char *projection, bool *gated, fsdp_hidden_act *act)
 {
     static const char prefix[] = "gated-";
@@ -110,7 +110,7 @@ static fsdp_status read_family(fsdp_json_node root, fsdp_t5_config *c)
 }
 
 /* Read whether the head is tied, and whether the decoder's output is scaled before the head. For
- * mT5, transformers 5 never scales it, even if tie_word_embeddings is true. */
+ * mT5, transformers 5 never scales this output, even if tie_word_embeddings is true. */
 static fsdp_status read_head(fsdp_json_node root, fsdp_t5_config *c)
 {
     const bool is_mt5 = c->family == FSDP_MT5;
@@ -173,8 +173,8 @@ static const struct {
     {"t5-v1_1-xl", 2048, 64, 5120, 24, 32, true},  {"t5-v1_1-xxl", 4096, 64, 10240, 24, 64, true},
 };
 
-/* Other models that have the dimensions of v1.1. Their names begin with `start` where the name of
- * the preset begins with "t5-v1_1-". */
+/* Models that have the dimensions of v1.1. Their names begin with `start` where the name of the
+ * preset begins with "t5-v1_1-". */
 static const struct {
     const char *start;
     fsdp_t5_family family;
@@ -186,7 +186,8 @@ static const struct {
     {"umt5-", FSDP_UMT5, 256384},
 };
 
-/* If `name` is a name of presets[i], set *family and *vocab_size and return true. */
+/* Return true if `name` is a name of presets[i] or of a relative with the same dimensions. In this
+ * case, set *family and *vocab_size to those of the model `name`. */
 static bool names_preset(const char *name, size_t i, fsdp_t5_family *family, int64_t *vocab_size)
 {
     const char *preset = presets[i].name;

@@ -9,10 +9,11 @@
     "t5-small, t5-base, t5-large, t5-3b, t5-11b, t5-v1_1-small, -base, -large, -xl, -xxl, and "    \
     "the same as flan-t5-..., mt5-... and umt5-..."
 
-/* Like fsdp_t5_config_read(), but from an open document. */
+/* Set *config from an open document, as fsdp_t5_config_read() does from a file. */
 FSDP_MUST_CHECK fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config);
-/* Set T5's keys. */
+/* Set the keys of *c in `root`, the root of a config.json. has_lm_head: see
+ * fsdp_t5_config_write(). */
 void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head);
-/* Like fsdp_t5_config_preset(), but for an unknown name return FSDP_ERR_NOT_FOUND without a
- * message. */
+/* Do what fsdp_t5_config_preset() does, but return FSDP_ERR_NOT_FOUND without a message if `name`
+ * is unknown. */
 fsdp_status fsdp_t5_config_find_preset(const char *name, fsdp_t5_config *config);

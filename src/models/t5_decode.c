@@ -21,16 +21,17 @@ struct fsdp_decode_cache {
     /* keys and values of all target tokens so far; one cache sequence for each sequence */
     fsdp_kv_cache *self;
     fsdp_kv_cache *cross; /* keys and values of the sources; one cache sequence for each prompt */
-    /* The number of prompts, the number of sequences of all prompts, and the number of tokens in
-     * each sequence. */
+    /* prompts: number of prompts. rows: number of sequences of all prompts. length: number of
+     * tokens so far, which is the same for all sequences. */
     int32_t prompts, rows, length;
     ints prompt_offsets; /* [prompts + 1]: index of the first sequence of each prompt */
     ints step_offsets;   /* [rows + 1]: 0, 1, 2, ..., because each sequence has one query */
-    /* Temporary arrays. start: start ids. kept_prompts: indices of the prompts that continue. */
+    /* Temporary arrays. start: [rows], the start id of each sequence. kept_prompts: indices of the
+     * prompts that continue. */
     ints start, kept_prompts;
     const int32_t *ids; /* ids of the current step */
     /* The encoder's output, from which cross-attention computes keys and values. Borrowed. NULL
-     * after the first step. */
+     * except in the first step. */
     fsdp_tensor *encoded;
 };
 
@@ -89,7 +90,7 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    /* The old sequences of `prompt` are those below index `end` that belong to no earlier prompt.
+    /* The old sequences of the prompt with index `prompt` end before index `end`.
      */
     int32_t end = c->prompts ? offsets[1] : 0;
     for (int32_t i = 0; i < n; i++) {
@@ -118,8 +119,8 @@ static void select_sequences(fsdp_scope *s, fsdp_decode_cache *c, const int32_t 
 
 /* --- forwards --- */
 
-/* The inputs are x [rows, D] and position_bias, which may be NULL. The outputs are x and
- * position_bias. */
+/* Run self-attention for the new token of each sequence. The arguments are x [rows, D] and
+ * position_bias; if position_bias is NULL, it is computed. The results are x and position_bias. */
 static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
@@ -146,7 +147,8 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
     *out = fsdp_t5_attended(s, layer, fsdp_t5_residual(s, t5, x, y), position_bias);
 }
 
-/* The input and the output are x [rows, D]. */
+/* Run cross-attention for the new token of each sequence. The argument and the result are [rows,
+ * D]. */
 static void decode_cross_attention(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                    fsdp_args *out)
 {
@@ -207,7 +209,7 @@ static void decode_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     *out = (fsdp_args){.t = {fsdp_t5_head(s, t5, hidden.t[0])}, .n = 1};
 }
 
-/* Run the first step: the encoder, then decode_root(). */
+/* Run the first step of decoding: run the encoder, then decode_root(). */
 static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5 *t5 = self->impl;

@@ -111,7 +111,7 @@ static const char *const umt5_block_classes[] = {"UMT5Block", NULL};
 static const char *const embeddings[] = {"shared.weight", "encoder.embed_tokens.weight",
                                          "decoder.embed_tokens.weight", NULL};
 
-/* The members of the table that all families have in common. */
+/* The members of the table that are the same for all families. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_t5_loss, .logits = logits, .work = work,                \

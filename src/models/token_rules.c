@@ -5,8 +5,8 @@
 #include "src/base/assert.h"
 #include "src/models/token_rules.h"
 
-/* Set *id to the value of `node`, for element `at` of an array with the capacity `room`. Return
- * FSDP_ERR_UNSUPPORTED if `at` is not below `room`. */
+/* Set *id to the id `node`, which becomes element number `at` of an array of `room` elements.
+ * Return FSDP_ERR_UNSUPPORTED if the array is too small. */
 static fsdp_status read_id(fsdp_json_node node, int32_t at, int32_t room, int32_t *id)
 {
     int64_t value;

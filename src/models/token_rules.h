@@ -1,6 +1,7 @@
 /* Reads those settings of generation_config.json that are lists: ids that must not be generated,
- * ids that must be generated, and texts that end a sequence. Members have the names and meanings of
- * transformers. The lists are of fixed size, so that a configuration can be copied. */
+ * ids that must be generated, and texts that end a sequence. The settings have the names and
+ * meanings of transformers' GenerationConfig. The arrays have fixed sizes, so that a configuration
+ * can be copied. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -29,7 +30,7 @@ typedef struct fsdp_rule_texts {
     int32_t n_bytes; /* number of bytes, including the NULs */
 } fsdp_rule_texts;
 
-/* exponential_decay_length_penalty: [start, factor] */
+/* The setting exponential_decay_length_penalty, which is the list [start, factor]. */
 typedef struct fsdp_length_decay {
     /* the scores of the end-of-sequence ids are raised only after this number of new ids */
     int64_t start;
@@ -37,8 +38,8 @@ typedef struct fsdp_length_decay {
     double factor;
 } fsdp_length_decay;
 
-/* Each of the following functions fsdp_..._read() reads the value of `key` in `root`. If the key is
- * absent or null, *out is unchanged. Error messages contain file, key and value. */
+/* Each of the functions fsdp_..._read() below sets *out to the value of `key` in `root`. If the key
+ * is absent or null, *out is unchanged. Error messages contain file, key and value. */
 
 /* The value must be an id, or a list of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *key,
@@ -47,13 +48,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
 /* The value must be a text, or a list of texts. An empty text is an error, because every generated
- * text contains it. */
+ * text contains the empty text. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_texts *out);
 FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const char *key,
                                                    fsdp_length_decay *out);
 
-/* Append a text. */
+/* Append a text of `length` bytes. Return FSDP_ERR_INVALID if it is empty or contains NUL, and
+ * FSDP_ERR_UNSUPPORTED if it does not fit into texts->bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_add(fsdp_rule_texts *texts, const char *text,
                                                 size_t length);
 /* Return FSDP_ERR_INVALID if one of the ids is not below vocab_size. The error message contains

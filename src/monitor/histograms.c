@@ -148,8 +148,8 @@ const fsdp_histogram *fsdp_histograms_get(const fsdp_histograms *h, size_t i)
 
 /* ---- counting ---- */
 
-/* Return true if this rank must count its part of the parameter. If the parameter is sharded, the
- * ranks that share it with rank 0 of h->group count their parts, and other replicas do not. If the
+/* Return true if this rank must count its part of the parameter. If the parameter is sharded, only
+ * the ranks of one replica count their parts: the replica that contains rank 0 of h->group. If the
  * parameter is not sharded, only rank 0 counts it. */
 static bool counts_part(const fsdp_histograms *h, const fsdp_parameter *p)
 {

@@ -20,13 +20,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_histograms_create(fsdp_module *module,
                                                    const fsdp_parameter_list *list,
                                                    fsdp_group *group, fsdp_histograms **out);
 void fsdp_histograms_destroy(fsdp_histograms *histograms); /* accepts NULL */
-/* Fill the histograms with the current weights or the current gradients. Needs host memory for the
- * largest part of a parameter on this rank, as float32. Collective; if one rank fails, all ranks
- * return an error. */
+/* Fill the histograms with the current weights or the current gradients. This function needs host
+ * memory for a float32 copy of the largest part of a parameter on this rank. Collective; if one
+ * rank fails, all ranks return an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_histograms_update(fsdp_histograms *histograms,
                                                    fsdp_histograms_of what);
 size_t fsdp_histograms_n_units(const fsdp_histograms *histograms);
 /* Return the name of unit i: the path of the unit's first module, or "root". */
 const char *fsdp_histograms_unit(const fsdp_histograms *histograms, size_t i);
-/* The histogram of unit i. */
+/* Return the histogram of unit i. */
 const fsdp_histogram *fsdp_histograms_get(const fsdp_histograms *histograms, size_t i);

@@ -1,5 +1,6 @@
-/* See monitor.h. To be cheap, the monitor only does a few comparisons in each step, and reads the
- * memory statistics at each event of a unit. docs/dashboard.md has the measured cost. */
+/* See monitor.h. To cost little time, the monitor does only a few comparisons in each step. In
+ * addition, it reads the memory statistics at each event of a unit. docs/dashboard.md has the
+ * measured cost. */
 #include "src/monitor/monitor.h"
 
 #include <fcntl.h>
@@ -36,7 +37,7 @@ typedef struct cpu_times {
 } cpu_times;
 
 struct fsdp_monitor {
-    fsdp_metrics *file; /* NULL after a failure */
+    fsdp_metrics *file; /* the file to which lines are written; NULL after a failure */
     char *failure;      /* the error that ended the monitor; NULL: none, or already reported */
     const fsdp_group *groups[FSDP_MONITOR_GROUPS];
     const fsdp_device *device;
@@ -56,7 +57,7 @@ struct fsdp_monitor {
     fsdp_memory_stats memory;
     const char *state;
     int64_t step;
-    bool saw_step;                /* at least one step has been reported */
+    bool saw_step;                /* true: at least one step has been reported */
     cpu_times cpu;                /* cpu_times_now() when the last line was written */
     double line_at_s, units_at_s; /* time of the last line about steps, and about units */
 };
@@ -77,8 +78,7 @@ static int64_t wait_ns(const fsdp_monitor *m)
     return sum;
 }
 
-/* Return the CPU times of this thread; zeros if the system does not report
- * them. */
+/* Return the CPU times of this thread, or zeros if the system does not report them. */
 static cpu_times cpu_times_now(void)
 {
     char text[96];

@@ -17,7 +17,8 @@ fsdp_status fsdp_parameter_set_adapter(fsdp_parameter *weight, const fsdp_adapte
     return FSDP_OK;
 }
 
-/* The update is scaled when it has r columns, because that is less work than to scale [T, out]. */
+/* Scale dropout(x) A^T, which has r columns, instead of the update [T, out], because that is less
+ * work. */
 fsdp_tensor *fsdp_adapter_add(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x,
                               fsdp_tensor *y)
 {

@@ -22,9 +22,9 @@ struct fsdp_adapter {
     float dropout_p;         /* probability with which an element of x is dropped, in [0, 1) */
 };
 
-/* Give the parameter `weight` a copy of *adapter, which it owns. Its old adapter is freed. If
- * `adapter` is NULL, `weight` has no adapter afterwards. The parameters a and b are borrowed: they
- * must exist as long as `weight` is read. */
+/* Attach a copy of *adapter to the parameter `weight`, which owns the copy. The old adapter of
+ * `weight` is freed. If `adapter` is NULL, `weight` has no adapter afterwards. The parameters a and
+ * b are borrowed: they must exist as long as `weight` is read. */
 FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_adapter(fsdp_parameter *weight,
                                                        const fsdp_adapter *adapter);
 /* Return y plus the update that the adapter of `weight` computes from x, and drop y. If `weight`

@@ -5,17 +5,19 @@
  * functions that apply a weight to an input call fsdp_float8_apply() if fsdp_parameter.float8 is
  * set.
  *
- * With `gathers`, the ranks of a unit exchange the weight in float8 (Note [Float8 all-gather] in
- * src/fsdp/storage_float8.c). Operations then read codes of one byte, and `scale` says what the
- * codes mean. Otherwise operations read the weight in param_dtype, and cast it in each call. */
+ * If `gathers` is true, the ranks of a unit exchange the weight in float8 (Note [Float8 all-gather]
+ * in src/fsdp/storage_float8.c). Operations then read codes of one byte, and divide the values of
+ * the codes by `scale`. If `gathers` is false, operations read the weight in param_dtype, and cast
+ * it in each call. */
 #pragma once
 #include "src/nn/module.h"
 
 struct fsdp_float8_weight {
     fsdp_float8_recipe recipe;
     bool gathers; /* only with FSDP_FLOAT8_TENSORWISE */
-    /* [1] float32 on the device of the weight: what the codes were multiplied by. The owner of the
-     * parameter's memory sets it; owned here. NULL: the weight is not gathered in float8. */
+    /* [1] float32 on the device of the weight: the factor by which the weight was multiplied before
+     * it was cast to codes. This struct owns the tensor; the owner of the parameter's memory sets
+     * it. NULL: the weight is not gathered in float8. */
     fsdp_tensor *scale;
 };
 

@@ -48,7 +48,7 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 /* --- forwards --- */
 
 /* Return the tensor of the layer's parameter `name`. If the layer has no such parameter, return
- * NULL; unless `optional` is true, the scope then also fails. */
+ * NULL and, unless `optional` is true, let the scope fail. */
 static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
                                    bool optional)
 {

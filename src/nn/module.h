@@ -20,7 +20,7 @@ typedef struct fsdp_float8_weight fsdp_float8_weight;
 typedef struct fsdp_quantized fsdp_quantized;
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
 /* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
- * is a layer above this one. */
+ * is a layer above src/nn. */
 typedef struct fsdp_parameter_owner_ops {
     /* See fsdp_parameters_apply_pending_dtypes(). */
     fsdp_status (*apply_pending_dtype)(fsdp_parameter_owner *owner);
@@ -59,7 +59,7 @@ struct fsdp_parameter {
     fsdp_quantized *quantized;
     /* The parameter is a matrix of an adapter. The files of a base model do not contain it. */
     bool in_adapter;
-    /* true once a load has written the values, and already while a load is about to write them */
+    /* true once a load has written the values, and also while a load is about to write them */
     bool loaded;
     /* The dtype that the values have in the file from which they were loaded. A frozen parameter is
      * stored in this dtype if that saves memory. */
@@ -117,8 +117,9 @@ fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
  * If the result is not NULL, the caller must write all these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
 /* Apply the pending dtypes. A pending dtype is the dtype in which a parameter is to be stored next.
- * A parameter gets one when it is frozen or unfrozen, or when a load is about to begin. From this
- * call on, the owner of the parameter stores the parameter in the pending dtype. Collective. */
+ * A parameter gets a pending dtype when it is frozen or unfrozen, or when a load is about to begin.
+ * From this call on, the owner of the parameter stores the parameter in the pending dtype.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
@@ -142,16 +143,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *n
 /* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
-/* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs its
- * forward a second time. The input of the first layer is the embeddings. They are computed from ids
- * by lookups, a sum, a norm and dropout, which is less work than a single product. So a
- * checkpointed first layer does not keep the embeddings. It calls the embeddings itself, and does
- * so again in the second run. This saves the memory of a tensor [T, D]. The weight of the
- * embeddings belongs to a unit that encloses the layers, so it is unsharded during the second run.
+/* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs the
+ * layer's forward a second time. The input of the first layer is the embeddings. They are computed
+ * from ids by lookups, a sum, a norm and dropout, which is less work than a single product. So a
+ * checkpointed first layer does not keep the embeddings. It calls the module of the embeddings
+ * itself, in forward and again when backward recomputes the layer. This saves the memory of a
+ * tensor [T, D]. The weight of the embeddings belongs to a unit that encloses the layers, so it is
+ * unsharded while the layer is recomputed.
  *
  * The layer does not call the embeddings if they are a unit of their own, because that unit would
- * have to be gathered for the second run. It also does not call them if they are checkpointed
- * themselves, or if the model has only one layer. */
+ * have to be gathered for the recomputation. The layer also does not call the embeddings if they
+ * are checkpointed themselves, or if the model has only one layer. */
 
 /* Return true if the first layer of the ModuleList `layers` computes the embeddings itself (Note
  * [Input of the first layer]). `embeddings` is the module of the embeddings, or NULL if the model

@@ -1,4 +1,4 @@
-/* Parameters: lists, memory, initialization. */
+/* Implements parameters: their lists, memory and initialization. */
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,8 @@
 #include "src/base/philox.h"
 #include "src/optim/optimizer.h"
 
-enum { /* indices of the states of AdamW in 8 bits; AdamW has exp_avg and exp_avg_sq only */
+enum { /* indices of the states of AdamW in 8 bits; ordinary AdamW has only exp_avg and
+          exp_avg_sq */
     STATE1,
     STATE2,
     ABSMAX1,
@@ -144,8 +145,9 @@ static fsdp_status check_options_8bit(const fsdp_optimizer_options *options)
     return check_options(options);
 }
 
-/* Returns true if the states of a parameter are stored in 8 bits. The kernel opens a parameter at
- * the beginning of a block, which must be a multiple of FSDP_HALVES_WORD. */
+/* Returns true if the states of a parameter are stored in 8 bits. A thread of the kernel may begin
+ * at any block, and a parameter that is stored in halves can be read only from a multiple of
+ * FSDP_HALVES_WORD elements. */
 static bool is_narrow(const fsdp_optimizer_options *options, const fsdp_tensor *local)
 {
     const int64_t *shape = fsdp_dtensor_shape(local);

@@ -119,8 +119,8 @@ static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
 }
 
 /* Computes one number for each row of all gradients, one gradient after another. The numbers are
- * stored in `rows`, which has room for the gradient with the most rows and is used again for each
- * gradient. */
+ * stored in `rows`, which is large enough for the gradient with the most rows and is used again for
+ * each gradient. */
 static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
 {
     for (size_t i = 0; i < clip->n; i++) {
@@ -134,8 +134,8 @@ static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
     return FSDP_OK;
 }
 
-/* Computes one number for each row of all gradients, by one kernel for all of them. `rows` has room
- * for the rows of all gradients. */
+/* Computes one number for each row of all gradients, with a single call of the kernel. `rows` is
+ * large enough for the rows of all gradients. */
 static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 {
     fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);
@@ -260,7 +260,7 @@ static void start_factor(const fsdp_clip *clip, const fsdp_tensor *losses)
     clip->device->kernels->clip_factor(clip->device->context, &args);
 }
 
-/* If there are no gradients, or on the meta device, the norm is 0. */
+/* See clip_grad.h. The norm is 0 if there are no gradients, and also on the meta device. */
 fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses)
 {
     const fsdp_device *device = clip->n ? clip->device : losses ? losses->storage->device : NULL;

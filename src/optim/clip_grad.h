@@ -41,8 +41,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimize
 /* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
  * that were started after it. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_wait(fsdp_clip *clip);
-/* Wait for the result of fsdp_clip_compute(), but not for kernels that were started after it. Get
- * the norm and the factor; both pointers may be NULL. With options->error_if_nonfinite, fail with
- * FSDP_ERR_NUMERIC if the norm is not finite. */
+/* Wait for the result of fsdp_clip_compute(), but not for kernels that were started after it. Set
+ * *total_norm to the norm and *scale to the factor; total_norm and scale may be NULL. With
+ * options->error_if_nonfinite, fail with FSDP_ERR_NUMERIC if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_end(fsdp_clip *clip, double *total_norm, float *scale);
 void fsdp_clip_destroy(fsdp_clip *clip); /* accepts NULL */

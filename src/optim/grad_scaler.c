@@ -129,7 +129,7 @@ static void unscale_tensor(const fsdp_tensor *grad, float factor)
 }
 
 /* Finds all gradients that have elements on this rank, and sets grads[0] to grads[*n - 1] to this
- * rank's rows of them. `grads` has room for all parameters. */
+ * rank's rows of them. `grads` is large enough for all parameters. */
 static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_tensor **grads,
                               size_t *n)
 {

@@ -1,5 +1,5 @@
-/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups that are no
- * matrices of blocks.
+/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups whose
+ * parameters are not matrices of blocks (use_adamw).
  *
  * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration
  * (newton_schulz.h), which needs the whole matrix. The ranks of a group take turns: of W
@@ -75,7 +75,7 @@ static fsdp_status check_parameter(const fsdp_optimizer_options *options,
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "parameter %s has %d dimension%s: Muon is for matrices, so it belongs to a "
-                      "group with use_adamw (fsdp_muon_parameters() finds them)",
+                      "group with use_adamw (fsdp_muon_is_for() finds them)",
                       p->name, ndim, ndim == 1 ? "" : "s");
 }
 
@@ -102,10 +102,12 @@ static bool needs_cpu(const fsdp_optimizer_options *options)
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_muon_options *options;
-    fsdp_group *group;  /* NULL: this rank has the whole matrix */
-    int64_t rows, cols; /* the size of the whole matrix */
-    int64_t padded;     /* rows that each rank sends; the last rank's may end with rows of no use */
-    fsdp_tensor *update; /* this rank's rows of the orthogonal matrix, bfloat16; NULL: AdamW */
+    fsdp_group *group;   /* NULL: this rank has the whole matrix */
+    int64_t rows, cols;  /* the size of the whole matrix */
+    int64_t padded;      /* number of rows that each rank sends; a rank with fewer rows sends zeros
+                            after them */
+    fsdp_tensor *update; /* this rank's rows of the orthogonal matrix, bfloat16; NULL: AdamW updates
+                            the parameter */
 } part;
 
 typedef struct work {
@@ -113,9 +115,11 @@ typedef struct work {
     float grad_scale;
     part *parts;
     size_t n;
-    /* float32, as large as the largest shard */
+    /* float32, as large as the largest shard. scaled: the gradient times a factor; later the
+     * update. ahead: the momentum with nesterov */
     fsdp_tensor *scaled, *ahead;
-    /* bfloat16: a padded shard; the whole matrix that this rank computes; another whole matrix */
+    /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
+     * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
     fsdp_newton_schulz iteration;
 } work;
@@ -185,7 +189,8 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Update the momentum, and store what is to be made orthogonal in w->shard. */
+/* Update the momentum. Store this rank's rows of the matrix that is to be made orthogonal in
+ * w->shard. */
 static fsdp_status advance_momentum(const work *w, const part *p)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -220,8 +225,8 @@ static void keep_rows(const part *p, const void *whole)
            (size_t)((stop - begin) * p->cols) * sizeof(uint16_t));
 }
 
-/* Compute the updates of matrices [first, last) of w->parts, which all have the same group and are
- * at most as many as its ranks. AdamW's parameters between them are left out. */
+/* Compute the updates of n matrices: entry i of `of` is the index of a matrix in w->parts. All of
+ * these matrices have the same group, and n is at most the number of ranks of this group. */
 static fsdp_status update_matrices(const work *w, const size_t *of, int n)
 {
     fsdp_group *group = w->parts[of[0]].group;
@@ -254,7 +259,7 @@ static fsdp_status update_matrices(const work *w, const size_t *of, int n)
 static fsdp_status update_all_matrices(const work *w)
 {
     enum {
-        MOST = 64 /* matrices of one turn */
+        MOST = 64 /* largest number of matrices in one call of update_matrices() */
     };
     size_t of[MOST];
     int n = 0;
@@ -287,7 +292,8 @@ static fsdp_status begin_step(const fsdp_step_item *items, size_t n, float grad_
     return w->device->kernels ? update_all_matrices(w) : FSDP_OK;
 }
 
-/* Return the learning rate of a matrix, divided by the group's: _adjust_lr in torch. */
+/* Return the learning rate of a matrix, divided by the learning rate of its parameter group:
+ * _adjust_lr in torch. */
 static double ratio_of(const part *p)
 {
     const double rows = (double)p->rows, cols = (double)p->cols;
@@ -295,7 +301,7 @@ static double ratio_of(const part *p)
                                                                  : sqrt(fmax(1.0, rows / cols));
 }
 
-/* Subtract the update of a matrix, by the kernel of SGD without momentum. */
+/* Subtract the update of a matrix from its parameter, with the kernel of SGD without momentum. */
 static void apply_muon(const work *w, const part *p, fsdp_tensor *local)
 {
     const bool wide = local->dtype == FSDP_DTYPE_F32;

@@ -43,7 +43,8 @@ struct fsdp_optimizer {
     size_t cap_entries;
     fsdp_step_item *items; /* the parameters that have a gradient in the current step */
     size_t n_items, cap_items;
-    fsdp_tensor *maps[FSDP_MAX_OPTIMIZER_STATE]; /* states of the shape FSDP_STATE_MAP; or NULL */
+    fsdp_tensor *maps[FSDP_MAX_OPTIMIZER_STATE]; /* the constant states (FSDP_STATE_MAP); NULL:
+                                                    state k is not constant or not created yet */
 };
 
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *p)
@@ -268,7 +269,7 @@ static fsdp_status new_state(const fsdp_optimizer *o, const fsdp_tensor *local, 
     return fsdp_tensor_zeros_placed_like(local, dtype, ndim, shape, FSDP_TAG_OPTIM, state);
 }
 
-/* Sets *state to the constant number k. All parameters share one tensor. */
+/* Sets *state to the tensor of the constant state k, which all parameters share. */
 static fsdp_status retain_map(fsdp_optimizer *o, fsdp_device *device, int k, fsdp_tensor **state)
 {
     if (!o->maps[k])
@@ -429,7 +430,7 @@ typedef struct step {
     const fsdp_clip_result *clip; /* NULL: the kernels use grad_scale */
     void *work;
     /* The kernel arguments of n_args updates that have been described but not started yet. `args`
-     * has room for the arguments of all items. */
+     * is large enough for the arguments of all items. */
     char *args;
     size_t n_args;
     fsdp_writing *writings; /* [n_items] */
@@ -603,8 +604,8 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
 
 /* --- one kernel for many items --- */
 
-/* Returns true if one kernel may update item i together with other items. All of these items are
- * then open for writing at the same time. */
+/* Returns true if one kernel may update item i together with other items. In that case, all of
+ * these items are open for writing at the same time. */
 static bool can_join(const fsdp_optimizer *o, size_t i)
 {
     const fsdp_step_item *item = &o->items[i];
@@ -829,10 +830,10 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* For an optimizer that computes its own learning rate, separately for each parameter and step,
- * returns a learning rate of the group. This function chooses the first parameter of the group that
- * has taken a step, and returns the learning rate of that parameter's latest step. If no parameter
- * of the group has taken a step, it returns 0. */
+/* Returns a learning rate of a group, for an optimizer that computes its own learning rate
+ * separately for each parameter and step. This function chooses the first parameter of the group
+ * that has taken a step, and returns the learning rate of that parameter's latest step. If no
+ * parameter of the group has taken a step, it returns 0. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

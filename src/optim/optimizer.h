@@ -81,8 +81,8 @@ typedef enum fsdp_state_shape {
      * dimensions, that is dimension 0, so every rank has the whole state. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR, /* no dimensions; every rank has the same number */
-    /* [rows, blocks]: a number for each block of FSDP_MAP_BLOCK elements of each entry of dimension
-     * 0, sharded like the parameter */
+    /* [rows, blocks]: each row of the parameter (entry of dimension 0) is divided into blocks of
+     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter */
     FSDP_STATE_BLOCKS,
     FSDP_STATE_MAP /* [FSDP_MAP_VALUES]: a constant, one tensor for all parameters */
 } fsdp_state_shape;
@@ -100,7 +100,8 @@ typedef struct fsdp_optimizer_class {
     /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
                                     int k);
-    /* Returns the values of state k, which has the shape FSDP_STATE_MAP. NULL: no state has it. */
+    /* Returns the values of state k, which has the shape FSDP_STATE_MAP. NULL: no state has this
+     * shape. */
     const float *(*map)(int k);
     /* Returns true if each rank must have whole rows of a parameter, so that parameters may be
      * sharded only along dimension 0. NULL: only algorithms with `whole` need this. */
@@ -125,8 +126,8 @@ typedef struct fsdp_optimizer_class {
      * values for evaluation, and no step is allowed. NULL: they always have the same values. */
     bool *(*train_mode)(fsdp_optimizer_options *options);
     /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
-     * needs for one parameter to `args`, which has room for update_bytes bytes. start_updates()
-     * starts the kernel for n parameters, whose arguments are contiguous in memory. For `clip`, see
+     * needs for one parameter to `args` [update_bytes]. start_updates() starts the kernel for n
+     * parameters, whose arguments are contiguous in memory. For `clip`, see
      * fsdp_optimizer_step_scaled(). */
     size_t update_bytes;
     void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,
@@ -172,8 +173,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
 /* Like fsdp_optimizer_step(), but if `clip` is not NULL, the kernels read the factor from this
- * address on the device (fsdp_clip_result in kernels.h) instead. The optimizer's steps must then be
- * element-wise. */
+ * address on the device (fsdp_clip_result in kernels.h) instead. If `clip` is not NULL, the
+ * optimizer's steps must be element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
@@ -189,7 +190,7 @@ void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* Return the number of the group that contains the parameter, or -1 if no group does. */
+/* Return the index of the group that contains the parameter, or -1 if no group contains it. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
 /* Return the options of a group, or NULL if there is no such group. Borrowed. */
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);

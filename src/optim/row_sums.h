@@ -53,14 +53,15 @@ typedef struct fsdp_row_sums {
     size_t sent_bytes;
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
-    struct fsdp_numbers *runs; /* owned; room for the segments of all items */
+    struct fsdp_numbers *runs; /* owned; memory for the kernel arguments of all segments of all
+                                  items */
 } fsdp_row_sums;
 
 /* Allocate `own` and `total` of all items. On meta they are NULL, and the memory is only
  * counted. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                                fsdp_reduce_op op, fsdp_device *device);
-void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has failed */
+void fsdp_row_sums_close(fsdp_row_sums *sums); /* also after fsdp_row_sums_open() has failed */
 /* Return the end of the segment that begins at row `begin` of the item. This loop visits all of
  * this rank's segments [b, e), in the order in which item->own has their numbers: for (b =
  * item->begin; b < item->end; b = e) e = fsdp_row_segment_end(item, b); */

@@ -1,4 +1,4 @@
-/* What a shell needs to complete the options of a command: their names and their values. */
+/* Lists what a shell needs to complete the options of a command: their names and their values. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -12,9 +12,10 @@ typedef enum fsdp_value_kind {
     FSDP_VALUE_FOLDER, /* a folder */
 } fsdp_value_kind;
 
+/* A function that fsdp_options_visit() calls for each option. */
+typedef void fsdp_option_visit_fn(const fsdp_option *option, void *arg);
 /* Call `visit` with each option that --help shows, in the order of the tables, then with --help,
  * --config, --print-config and, if there is one, spec->config_alias. */
-typedef void fsdp_option_visit_fn(const fsdp_option *option, void *arg);
 void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *visit, void *arg);
 
 /* Append all flags of an option, each after a space: " --shuffle --no-shuffle -s". */

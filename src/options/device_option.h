@@ -11,7 +11,7 @@
 /* The values of --device that contain no number, for fsdp_option.completions. */
 extern const char *const fsdp_device_words[];
 
-/* A row of an option table. `place` is the offset of a const char *. */
+/* A row of an option table. `place` is the offset of a const char * in the command's struct. */
 #define FSDP_DEVICE_OPTION(place)                                                                  \
     {                                                                                              \
         .name = "device", .type = FSDP_OPTION_STRING, .offset = (place), .value = "auto",          \

@@ -135,8 +135,8 @@ static char *scalar_text(fsdp_json_node value)
     }
 }
 
-/* `value` is a member of the JSON object that was given to spec->map_flag, and its key is the name
- * of an option. Add this option as if the command line had a flag of its own for it. */
+/* Add an option that the JSON object of spec->map_flag sets, as if the command line had a flag of
+ * its own for it. `value` is a member of this object, and its key is the name of the option. */
 static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const char *flag)
 {
     const fsdp_options_spec *spec = line->options->spec;

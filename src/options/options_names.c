@@ -72,10 +72,10 @@ fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec, const fsdp_opti
     return *name ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Among the environment variables that options read, find the one whose name is nearest to `name`.
- * *nearest is set to its name, which the caller owns, and *distance to the edit distance
- * (fsdp_edit_distance()), which is 0 if an option reads `name` itself. *nearest is set to NULL if
- * memory is short or no option reads a variable. */
+/* Find the environment variable that an option reads and whose name is nearest to `name`. Set
+ * *nearest to its name, which the caller owns. Set *distance to 0 if an option reads `name` itself,
+ * and otherwise to the edit distance (fsdp_edit_distance()) plus 1. Set *nearest to NULL if memory
+ * is short or no option reads a variable. */
 static void find_nearest_variable(const fsdp_options_spec *spec, const char *name, int *distance,
                                   char **nearest)
 {

@@ -35,7 +35,8 @@ struct fsdp_options {
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;
-        const char *where; /* NULL for a default */
+        const char *where; /* for messages: the flag as the user wrote it, the name of the
+                              environment variable, or "file:line"; NULL for a default */
         const char *key;   /* a file: the option's name as the file spells it; else NULL */
         const char *text;  /* the value as it was given; NULL for a default, for a boolean without a
                               value, and for a sequence */

@@ -360,7 +360,8 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
     return FSDP_OK;
 }
 
-/* Convert the value `given` and store it at `place`, which has room for the option's type. */
+/* Convert the value `given` and store it at `place`, which is large enough for the option's
+ * type. */
 static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
                                const fsdp_option_given *given, void *place)
 {
@@ -465,7 +466,7 @@ static bool is_silence(const fsdp_option *option, const fsdp_option_given *given
            !*(const bool *)place;
 }
 
-/* Has room for a value of any type. */
+/* Large enough for a value of any option type. */
 typedef union any_value {
     long long integer;
     double real;

@@ -57,7 +57,7 @@ static bool is_null(const yaml_node_t *node)
     return false;
 }
 
-/* Set *out to a copy of the text, which the options own. */
+/* Set *out to a copy of the text of a scalar. The options own the copy. */
 static fsdp_status own_scalar(yaml_reader *r, const yaml_node_t *node, const char **out)
 {
     const char *text = scalar_text(node);

@@ -11,8 +11,9 @@ enum {
     ROFF_COLUMNS = 72
 };
 
-/* roff reads a backslash as the beginning of an escape. It prints the other characters in `special`
- * as typographic characters, which a user could not paste into a shell. */
+/* Append `c` so that roff prints it as it is. roff reads a backslash as the beginning of an escape.
+ * It prints the other characters in `special` as typographic characters, which a user could not
+ * paste into a shell. */
 static void append_escaped(fsdp_str *out, char c)
 {
     static const char special[] = "\\-'`^~";

@@ -8,8 +8,8 @@
 
 /* Append `text` so that roff prints it as it is. The text must not contain a newline. */
 void fsdp_roff_escape(fsdp_str *out, const char *text);
-/* Append `text` as lines that roff joins and fills. Each newline in the text begins a new line of
- * the output. Ends with a newline. */
+/* Append `text` as lines that roff joins and fills. Each newline in `text` begins a new line of the
+ * output. The appended text ends with a newline. */
 void fsdp_roff_text(fsdp_str *out, const char *text);
 /* Append `text`, which has several lines, as an example: not filled, in a font of fixed width. */
 void fsdp_roff_example(fsdp_str *out, const char *text);

@@ -1,4 +1,4 @@
-/* What a collective of a unit sends between hosts.
+/* Computes what a collective of a unit sends between hosts.
  *
  * Note [Exchange between hosts]. The ranks of a host share memory, so inside a host nothing is
  * sent. Between hosts, the ranks with equal local rank exchange rows. They read from and write to
@@ -6,10 +6,10 @@
  * for each rank. With H hosts that share a unit of P bytes:
  *
  * - An all-gather sends the rows of this host, P / H bytes, to each of the other H - 1 hosts.
- * - How much the gradients take is known where they are sent (FSDP_UNIT_POST in
- *   src/fsdp/observer.h): the sums of the ranks of a host, for all rows that other hosts own, are
- *   usually P (H - 1) / H bytes. See Note [Sums of a host] in src/fsdp/grad_terms.h, and
- *   Note [Lanes of replicas] in src/fsdp/grad_lanes.h for sums over replicas.
+ * - In a reduce-scatter, a host sends the sums of its ranks for all rows that other hosts own,
+ *   usually P (H - 1) / H bytes. The exact number of bytes comes from the event FSDP_UNIT_POST
+ *   (src/fsdp/observer.h). See Note [Sums of a host] in src/fsdp/grad_terms.h, and Note [Lanes of
+ *   replicas] in src/fsdp/grad_lanes.h for sums over replicas.
  *
  * A message contains rows of one rank, at most FSDP_MESSAGE_BYTES, and goes to one other rank. All
  * ranks of a host send at the same time. So the latency of a collective is the latency of a message
@@ -32,8 +32,8 @@ typedef struct fsdp_interconnect {
  * unit, over `ranks` ranks, `local` of them on each host. */
 fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, int ranks,
                                    int local);
-/* Return what a host sends if each of its `local` ranks sends `rank_bytes` bytes in equal parts to
- * ranks of the other hosts, of `hosts` hosts. */
+/* Return what a host sends in an exchange between `hosts` hosts, in which each of its `local` ranks
+ * sends `rank_bytes` bytes, in equal parts, to ranks of the other hosts. */
 fsdp_transfer fsdp_exchange_sent(const fsdp_interconnect *net, double rank_bytes, int hosts,
                                  int local);
 /* Return the number of hosts of `ranks` ranks, `local` of them on each host. */

@@ -80,7 +80,7 @@ static void free_row(fsdp_fit_row *row)
 }
 
 /* Apply the chosen candidates to *c, and add their flags to `all`. `last` gets the flags of
- * candidate number `of`. Returns false if one of them has nothing to change. */
+ * candidate number `of`. Return false if a chosen candidate has nothing to change in *c. */
 static bool apply_candidates(const search *s, fsdp_train_config *c, fsdp_str *all, int of,
                              fsdp_str *last)
 {
@@ -111,9 +111,9 @@ static fsdp_status fill_row(const fsdp_plan *plan, const fsdp_str *flags, fsdp_f
     return row->flags ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Make the plan of the chosen candidates. Set *possible to false if there is none: if a candidate
- * has nothing to change, or contradicts the run. `row` gets the flags of candidate `of`, and
- * `whole` all flags. The caller owns the plan and the rows. */
+/* Make the plan of the chosen candidates. Set *possible to false if there is no such plan, because
+ * a candidate has nothing to change or contradicts other flags of the run. `row` gets the flags of
+ * candidate `of`, and `whole` all flags. The caller owns the plan and the rows. */
 static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_plan **plan,
                                   fsdp_fit_row *row, fsdp_fit_row *whole)
 {
@@ -139,7 +139,8 @@ static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_
     return status;
 }
 
-/* Make the chosen candidates the proposal. */
+/* Make `whole` and `plan`, which belong to the chosen candidates, the proposal. `fit` then owns
+ * both. */
 static void propose(fsdp_fit *fit, fsdp_fit_row *whole, fsdp_plan *plan)
 {
     free_row(&fit->proposal);
@@ -188,8 +189,8 @@ static fsdp_status add_candidate(search *s, int i, bool *kept)
     return status;
 }
 
-/* Leave candidate i out once, if the run then still fits. If nothing fits, the run must not need
- * more than before. */
+/* Apply candidate i once less, if the run still fits without it. If the run does not fit anyway, do
+ * this only if the run then needs no more memory than before. */
 static fsdp_status drop_candidate(search *s, int i, bool *dropped)
 {
     fsdp_fit *fit = s->fit;
@@ -211,8 +212,9 @@ static fsdp_status drop_candidate(search *s, int i, bool *dropped)
     return status;
 }
 
-/* A candidate may save nothing until another one has lowered the peak at another moment, so the
- * search begins again with the cheapest candidate after each one that is kept. */
+/* Find the proposal. A candidate saves nothing as long as the peak is at a moment that the
+ * candidate does not affect. So after each candidate that is kept, the search begins again with the
+ * cheapest candidate. */
 static fsdp_status find_proposal(search *s)
 {
     for (int i = 0; i < N && !s->fit->fits;) {

@@ -2,10 +2,10 @@
  *
  * The candidates are in a table in fit.c, in the order of what they cost: first those that cost
  * little time, then those that change the numbers of the run, and last those that change what is
- * trained or that make steps as slow as a disk. The cheapest one that saves memory is added, again
- * and again, until the run fits. Then each of them is left out again, the most costly
- * first, if the run fits without it. Every set that is tried has a plan of its own (plan.h), so
- * nothing is estimated. */
+ * trained or that make steps as slow as a disk. The cheapest candidate that saves memory is added,
+ * again and again, until the run fits. Then each added candidate, the most costly first, is removed
+ * again if the run fits without it. A plan (plan.h) is made for every set of candidates that is
+ * tried, so nothing is estimated. */
 #pragma once
 #include <stdio.h>
 
@@ -14,8 +14,8 @@
 /* A set of candidates that was tried. */
 typedef struct fsdp_fit_row {
     char *flags;           /* what the candidate or the whole proposal adds to the run; owned */
-    fsdp_plan_memory peak; /* the tensors of one rank */
-    int64_t rank_bytes;    /* fsdp_plan_rank_bytes() */
+    fsdp_plan_memory peak; /* memory of one rank's tensors at the peak */
+    int64_t rank_bytes;    /* fsdp_plan_rank_bytes() of the plan with these flags */
 } fsdp_fit_row;
 
 enum {
@@ -26,11 +26,12 @@ typedef struct fsdp_fit {
     int64_t limit; /* bytes that a rank may have */
     bool fits;
     /* The first row is the run as it was given, with empty flags. Each of the next rows adds a
-     * candidate to the row before. */
+     * candidate to those of the row before it. */
     fsdp_fit_row *rows;
     size_t n_rows, cap_rows;
-    /* What is proposed. If nothing fits, what needs least. Its flags are all flags that are to be
-     * added to the run; empty: none. */
+    /* The set of candidates that is proposed: one with which the run fits or, if there is none, the
+     * one that needs the least memory. `flags` has all flags that are to be added to the run; "":
+     * the run fits as it was given. */
     fsdp_fit_row proposal;
     fsdp_plan *plan; /* the plan of the proposal */
     /* [n_costs] what the candidates of the proposal cost: static texts that begin with a flag */
@@ -50,5 +51,6 @@ void fsdp_fit_destroy(fsdp_fit *fit); /* accepts NULL */
 FSDP_MUST_CHECK fsdp_status fsdp_fit_print(const fsdp_fit *fit, FILE *out);
 /* Print the rows and the proposal as one JSON object. */
 FSDP_MUST_CHECK fsdp_status fsdp_fit_print_json(const fsdp_fit *fit, FILE *out);
-/* Return FSDP_ERR_NOMEM with a message that contains the smallest set, if nothing fits. */
+/* Return FSDP_ERR_NOMEM if the run fits with no set of candidates. The message contains the set
+ * that needs the least memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_fit_check(const fsdp_fit *fit);

@@ -34,7 +34,8 @@ static double rate(fsdp_host_link *link)
     return link->bytes_per_s / (sending ? sending : 1);
 }
 
-/* Return the time until the transfer has passed its latency, or has sent its bytes. */
+/* Return the time until the latency of the transfer has passed or, if it has passed already, until
+ * all bytes of the transfer are sent. */
 static double time_left(const fsdp_transfer *t, double bytes_per_s)
 {
     if (!t)

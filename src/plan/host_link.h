@@ -2,7 +2,7 @@
  * each of them has ended. No real time passes.
  *
  * All hosts are equal and run the same program, so what one host sends at any moment is what it
- * receives. The link is full duplex, and the switch is not modelled. So a transfer is described by
+ * receives. The link is full duplex, and the switch is not modeled. So a transfer is described by
  * two numbers: its latency, in which nothing is sent, and the bytes that the host then sends.
  *
  * Transfers of one kind are sent one after the other. Gathers and reduces are sent at the same
@@ -24,7 +24,7 @@ typedef struct fsdp_transfer {
 
 /* The transfers of one kind, in the order in which they were started. */
 typedef struct fsdp_link_queue {
-    fsdp_transfer *transfers; /* what is left to send of each transfer */
+    fsdp_transfer *transfers; /* the remaining latency and the remaining bytes of each transfer */
     size_t n, cap, ended;     /* the first `ended` transfers have ended */
 } fsdp_link_queue;
 

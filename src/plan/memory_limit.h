@@ -16,8 +16,9 @@
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
 /* A run with `config` has failed with FSDP_ERR_NOMEM, since its card has only `bytes` bytes for the
- * tensors of all its ranks. Add to the error what would fit: flags that need less, and how much
- * that is. Does nothing if no plan can be made. Not collective. Returns FSDP_ERR_NOMEM. */
+ * tensors of all its ranks. Add to the error message flags with which the run needs less memory,
+ * and how much it needs with these flags. If no plan can be made, leave the message as it is.
+ * Always return FSDP_ERR_NOMEM. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_advise(const fsdp_train_config *config,
                                                      int world_size, int local_world_size,
                                                      int64_t bytes);

@@ -500,7 +500,7 @@ static fsdp_status run_save(walk *w)
     const fsdp_parameter_list *list = &w->trainer.loop.parameters;
     for (size_t i = 0; w->trainer.config->save_model && i < list->n; i++) {
         fsdp_tensor *full;
-        /* Only the trained parameters of a model with an adapter are saved. */
+        /* If the model has an adapter, only the trained parameters are saved. */
         if (w->trainer.model->lora && !fsdp_parameter_requires_grad(list->items[i].parameter))
             continue;
         FSDP_TRY(fsdp_full_tensor(fsdp_parameter_local(list->items[i].parameter), &full));

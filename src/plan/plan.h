@@ -9,9 +9,9 @@
  * order is known and the optimizer state exists.
  *
  * A plan may also be for several hosts (local_world_size < world_size). Each host then has the
- * master weights and the gradient buffers of its own ranks, and what these ranks read of the
- * others. The plan assumes that the ranks of a host unshard into shared buffers, even if parameters
- * are float32. The memory of the MPI library is not counted. */
+ * master weights and the gradient buffers of its own ranks, and memory for the rows that these
+ * ranks get from ranks of other hosts. The plan assumes that the ranks of a host unshard into
+ * shared buffers, even if parameters are float32. The memory of the MPI library is not counted. */
 #pragma once
 #include <stdio.h>
 
@@ -80,8 +80,8 @@ typedef struct fsdp_plan_event {
     int unit;
     fsdp_plan_phase phase; /* what the program was computing */
     int64_t allocated;     /* bytes on this rank at the time of the event */
-    /* The bytes of the collective that ended, as observer.h says; 0 for other events, and if the
-     * collective has no peers. */
+    /* The bytes of the event, as fsdp_unit_event in src/fsdp/observer.h describes them. 0 for
+     * FSDP_PLAN_BEGIN, FSDP_PLAN_END and FSDP_PLAN_RESHARD, and if the collective has no peers. */
     uint64_t bytes;
     double flops; /* operations of matrix products from the begin of the step to the event */
 } fsdp_plan_event;
@@ -95,7 +95,8 @@ typedef struct fsdp_plan {
     /* The size of a batch: rows, and tokens per row. target_length is 0 if the task is not
      * seq2seq. */
     int64_t rows, source_length, target_length;
-    bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
+    bool length_is_assumed; /* true: source_length is an assumption, because neither
+                               --max-seq-length nor the model bounds it */
     /* Only for seq2seq. True: rows contain token ids, which are not cut. So rows may be longer than
      * source_length and target_length. */
     bool takes_ids_whole;
@@ -120,7 +121,8 @@ typedef struct fsdp_plan {
     /* Number of collectives per step that exchange counts, losses and scales, and their bytes.
      * Collectives that compute norms are not counted. */
     uint64_t small_collectives, small_bytes;
-    bool has_float8_scales;  /* one of them computes the scales of float8 weights */
+    bool has_float8_scales;  /* one of the small collectives computes the scales of float8
+                                weights */
     fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;
     fsdp_plan_event *timeline; /* events of all micro-steps of the step, in order */
@@ -148,7 +150,7 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
  * for cards, what the allocators of all ranks that share a card reserve. */
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
-/* Return the bytes that one rank needs: its part of fsdp_plan_limited_bytes(). If the plan is for
+/* Return the bytes that one rank needs: its share of fsdp_plan_limited_bytes(). If the plan is for
  * cards, this is what all ranks that share a card reserve. */
 int64_t fsdp_plan_rank_bytes(const fsdp_plan *plan);
 

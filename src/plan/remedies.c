@@ -80,7 +80,7 @@ bool fsdp_remedy_save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Keep parameters in files between uses. Steps are then as slow as the disk, so this is tried
+/* Keep parameters in files between uses. This makes steps as slow as the disk, so it is tried
  * last. */
 bool fsdp_remedy_offload(fsdp_train_config *c, fsdp_str *flags)
 {
@@ -108,13 +108,14 @@ bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
     if (c->optimizer != FSDP_OPTIMIZER_ADAMW)
         return false;
     c->optimizer = FSDP_OPTIMIZER_ADAMW_8BIT;
-    c->optimizer_state_dtype = FSDP_DTYPE_F32; /* the dtype of the states that are not narrow */
+    c->optimizer_state_dtype = FSDP_DTYPE_F32; /* the dtype of the states that are not stored in 8
+                                                  bits */
     fsdp_str_printf(flags, " --optimizer adamw_8bit");
     return true;
 }
 
-/* Compute with the weights and store them in bfloat16. AdamW rounds them stochastically, so that
- * small updates are not lost. */
+/* Compute in bfloat16, and store the master weights in bfloat16, too. AdamW rounds the weights
+ * stochastically, so that small updates are not lost. */
 bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool rounds = !c->bf16_stochastic_round && (fsdp_optimizer_is_adam(c->optimizer) ||

@@ -19,9 +19,10 @@ typedef struct unit_state {
     double gather_bytes; /* size of the unit's all-gather; 0: nothing is gathered */
     bool is_gathering;
     size_t gather;     /* number of the gather in progress, if is_gathering */
-    bool is_secondary; /* forward has freed the unit, and its host or a few ranks still have it */
-    bool sends_lanes;  /* partial sums, or sums, are being sent to the replicas */
-    size_t lanes;      /* number of their transfer, if sends_lanes */
+    bool is_secondary; /* the unit was freed after forward, but its host or a few ranks still keep
+                          its parameters */
+    bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas */
+    size_t lanes;      /* number of the transfer of the lane or the sums, if sends_lanes */
     size_t next_post;  /* index in the timeline where the search for the next post continues */
 } unit_state;
 
@@ -31,9 +32,10 @@ typedef struct replay {
     double flops_per_s;
     unit_state *units; /* [n_units] */
     struct sent {
-        size_t reduce;   /* for a post: index of its reduce in the timeline; 0: it has none */
-        size_t transfer; /* for a reduce: the number of the transfer, if is_sent */
-        bool is_sent;    /* for a reduce: its gradients are sent between hosts */
+        size_t reduce;   /* for a POST event: index of its REDUCE event in the timeline; 0: there is
+                            no such event */
+        size_t transfer; /* for a REDUCE event: the number of the transfer, if is_sent */
+        bool is_sent;    /* for a REDUCE event: its gradients are sent between hosts */
     } * sent;            /* [n_timeline] */
     fsdp_host_link link;
     fsdp_scale_estimate *out;
@@ -53,8 +55,8 @@ static fsdp_transfer gather_of(const replay *r, int unit)
     return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);
 }
 
-/* Return the transfer of gradients of which each rank sends e->bytes to ranks of `hosts` - 1 other
- * hosts. */
+/* Return the transfer of the gradients of event `e`, if each rank sends e->bytes bytes to ranks of
+ * `hosts` - 1 other hosts. */
 static fsdp_transfer gradients_of(const replay *r, const fsdp_plan_event *e, int hosts)
 {
     return fsdp_exchange_sent(&r->options->interconnect, (double)e->bytes, hosts,
@@ -153,7 +155,8 @@ static void wait_for_lanes(replay *r, unit_state *u)
     u->sends_lanes = false;
 }
 
-/* A replica sends its lane or, after it has waited for the lanes of the others, its sums. */
+/* Start to send the lane of this replica or, after waiting for the lanes of the other replicas, its
+ * sums. */
 static fsdp_status send_lanes(replay *r, const fsdp_plan_event *e)
 {
     const fsdp_plan_unit *u = &r->plan->units[e->unit];
@@ -209,8 +212,8 @@ static fsdp_status replay_events(replay *r)
     return FSDP_OK;
 }
 
-/* Return the time of the small collectives: values of all ranks are gathered over a tree of the
- * hosts. */
+/* Return the time of the small collectives, in which the values of all ranks are gathered over a
+ * tree of the hosts. Add the bytes that a host sends to *sent. */
 static double small_s(const fsdp_plan *p, const fsdp_interconnect *net, int hosts, double *sent)
 {
     const double bytes = (double)p->small_bytes * (hosts - 1) / hosts;
@@ -260,7 +263,8 @@ static double normal_quantile(double tail)
     return 0.5 * (low + high);
 }
 
-/* Return the quantile q of the factor of the slowest rank. */
+/* Return quantile q of the factor by which the slowest of `ranks` ranks is slower than without
+ * stragglers. */
 static double slowest_factor(double straggler, int ranks, double q)
 {
     const double tail = -expm1(log(q) / ranks); /* 1 - q^(1 / ranks) */
@@ -306,7 +310,7 @@ static fsdp_status check_options(const fsdp_scale_options *o)
     return FSDP_OK;
 }
 
-/* The ranks of a shard group must be on one host, or fill the hosts that they are on. */
+/* Check that the ranks of each shard group are on one host, or are all ranks of several hosts. */
 static fsdp_status check_units(const fsdp_plan *p)
 {
     for (size_t i = 0; i < p->n_units; i++) {

@@ -8,8 +8,9 @@
  *
  * The time of small collectives (counts, losses, and the norm) is added at the end of the step.
  *
- * Note [Stragglers]. The compute time of a rank varies from step to step. The estimate assumes that
- * its factors are independent and normal, with mean 1 and a given standard deviation. Because every
+ * Note [Stragglers]. The compute time of a rank varies from step to step. The estimate assumes
+ * that, in each step, the time of each rank is multiplied by a factor, and that the factors are
+ * independent and normally distributed, with mean 1 and a given standard deviation. Because every
  * unit is exchanged with all ranks, the slowest rank sets the pace of a step. The quantile q of the
  * slowest of N factors is the quantile q^(1/N) of one factor, so nothing is drawn at random, and
  * two estimates of one plan are equal. */
@@ -19,8 +20,8 @@
 typedef struct fsdp_scale_options {
     fsdp_interconnect interconnect;
     double flops_per_s; /* the rate of a rank; above 0 */
-    double straggler; /* standard deviation of a rank's compute time, as a part of its mean; 0: all
-                         ranks are equally fast */
+    double straggler; /* standard deviation of a rank's compute time, as a fraction of its mean; 0:
+                         all ranks are equally fast */
 } fsdp_scale_options;
 
 typedef struct fsdp_scale_estimate {
@@ -33,13 +34,15 @@ typedef struct fsdp_scale_estimate {
     double efficiency; /* tokens per second of a rank, divided by those of a rank that runs alone */
     double tokens_per_s;          /* source and target tokens of all ranks */
     double host_sent_bytes;       /* bytes that one host sends in a step */
-    double backward_gather_bytes; /* those that it sends in the gathers of backward */
-    double flops;                 /* operations of a rank in a step */
-    int64_t rank_bytes;           /* what the allocator of a rank holds at most */
+    double backward_gather_bytes; /* the part of host_sent_bytes that it sends in the gathers of
+                                     backward */
+    double flops;                 /* floating-point operations of a rank in a step */
+    int64_t rank_bytes;           /* largest number of bytes that the allocator of a rank
+                                     reserves */
     double straggler_step_s;      /* mean of the step over the stragglers' distribution */
     /* [3] Quantiles of the step over the stragglers' distribution: the median, and the durations
-     * that one step in ten and one step in a hundred exceed. Without stragglers, these and
-     * straggler_step_s are all step_s. */
+     * that one step in ten and one step in a hundred exceed. Without stragglers, these quantiles
+     * and straggler_step_s are equal to step_s. */
     double straggler_quantile_s[3];
 } fsdp_scale_estimate;
 

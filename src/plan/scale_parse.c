@@ -14,9 +14,9 @@ enum {
 
 /* --- numbers --- */
 
-/* Read a decimal number at `text` that is finite and not negative. Return the text after it, or
- * NULL if there is none. Words that strtod() also knows, such as "inf" and hexadecimal numbers, are
- * not numbers here. */
+/* Read a decimal number at `text` that is finite and not negative. Return the text after the
+ * number, or NULL if there is no such number. Words that strtod() also knows, such as "inf" and
+ * hexadecimal numbers, are not numbers here. */
 static const char *read_number(const char *text, double *value)
 {
     char *end;
@@ -56,7 +56,8 @@ static fsdp_status wrong_sizes(const char *text, const char *why)
                       text, why, MAX_RANKS);
 }
 
-/* Read a number of ranks at *text, and move *text behind it. Return 0 if there is none. */
+/* Read a rank count at *text, and move *text behind it. Return 0 if there is no number from 1 to
+ * MAX_RANKS. */
 static int read_ranks(const char **text)
 {
     long ranks = 0;
@@ -118,7 +119,8 @@ static fsdp_status wrong_interconnect(const char *text, const char *why)
                       text, why);
 }
 
-/* Read a bandwidth up to a comma or the end. */
+/* Read a bandwidth that ends at a comma or at the end of the text. Return the text after it, or
+ * NULL if it is not a bandwidth. */
 static const char *read_bandwidth(const char *text, double *bytes_per_s)
 {
     double value = 0.0;

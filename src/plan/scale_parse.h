@@ -6,9 +6,9 @@ enum {
     FSDP_SCALE_MAX_SIZES = 64
 };
 
-/* Read the numbers of ranks of --world-size: "64", a list "8,64,512", or "8..4096", which means 8,
- * twice as many, and so on up to 4096. *n is set to how many there are, at most
- * FSDP_SCALE_MAX_SIZES. *is_range is set to false if `text` is a single number. */
+/* Read the rank counts of --world-size: "64", a list "8,64,512", or "8..4096", which means 8, twice
+ * as many, and so on up to 4096. Set *n to the number of rank counts, at most FSDP_SCALE_MAX_SIZES.
+ * Set *is_range to false if `text` is a single number. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_parse_sizes(const char *text,
                                                    int sizes[FSDP_SCALE_MAX_SIZES], size_t *n,
                                                    bool *is_range);
@@ -18,5 +18,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_scale_parse_interconnect(const char *text, fsdp
 /* Read "10T": operations per second with a decimal prefix (k, M, G, T, P). "10TFLOPS", "10TFLOP/s"
  * and "10e12" mean the same. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_parse_flops(const char *text, double *flops_per_s);
-/* Read "5%" or "0.05", from 0 to 1. */
+/* Read the value of --straggler, "5%" or "0.05". *straggler is from 0 to 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_parse_straggler(const char *text, double *straggler);

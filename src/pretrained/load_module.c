@@ -38,7 +38,7 @@ typedef struct load_plan {
     const fsdp_load_options *options;
     fsdp_parameter_list names;           /* every name of every parameter */
     const fsdp_checkpoint_entry **found; /* [names.n] the tensor that was found for names.items[i];
-                                            NULL: none */
+                                            NULL: no tensor */
     load_item *items;                    /* [n] one for each parameter */
     size_t n;
 } load_plan;
@@ -174,8 +174,8 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
 
 /* --- tensors that only the file or only the module has --- */
 
-/* Return true if the tensor belongs to a weight in NF4 that a parameter takes. plan->found must be
- * sorted. */
+/* Return true if `entry` is a companion tensor (such as the scales) of a weight in NF4, and this
+ * weight is loaded into a parameter. plan->found must be sorted by address. */
 static bool is_beside_quantized(const load_plan *plan, const fsdp_checkpoint_entry *entry)
 {
     char name[512];

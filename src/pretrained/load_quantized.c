@@ -1,8 +1,9 @@
 /* See load_quantized.h.
  *
- * With double quantization, two things need all scales of the tensor: their mean, and the nested
- * absmax, of which every rank has all. The ranks exchange the sums of blocks of scales, and add
- * them in the order of the blocks. So the mean does not depend on the number of ranks. */
+ * With double quantization, every rank needs two things that are computed from the scales of all
+ * ranks: the mean of the scales, and the whole nested absmax. For the mean, the ranks exchange the
+ * sums of blocks of scales, and every rank adds these sums in the order of the blocks. So the mean
+ * does not depend on the number of ranks. */
 #include "src/pretrained/load_quantized.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@
 #include "src/torchfile/entry.h"
 
 enum {
-    PIECE = 1 << 14 /* elements that are read at a time, if a block of scales is not larger */
+    PIECE = 1 << 14 /* number of elements that are read at a time, unless one block of weights is
+                       larger */
 };
 
 /* A quantized parameter that is being loaded from floating-point numbers. */
@@ -75,7 +77,7 @@ fsdp_status fsdp_load_check_quantized(const fsdp_checkpoint_reader *reader,
 
 /* --- elements --- */
 
-/* Read elements [first, first + n) as floats. `raw` has room for n elements of 8 bytes. */
+/* Read elements [first, first + n) as floats. `raw` is a buffer for n elements of up to 8 bytes. */
 static void read_elements(const quantizing *z, int64_t first, int64_t n, void *raw, float *values)
 {
     const size_t size = fsdp_dtype_size(z->dtype);
@@ -117,7 +119,8 @@ static fsdp_status quantize_elements(const quantizing *z)
 
 /* --- scales --- */
 
-/* Set q->offset to the mean of all scales. `sums` [q->nested_blocks] is zero. */
+/* Set q->offset to the mean of all scales. The caller has filled `sums` [q->nested_blocks] with
+ * zeros. */
 static fsdp_status average_scales(const quantizing *z, double *sums)
 {
     fsdp_quantized *q = z->q;

@@ -1,5 +1,5 @@
 /* Reads and writes the folder of an adapter (fsdp_lora_load(), fsdp_lora_save()). The file of an
- * adapter contains the trained parameters of the model: PEFT puts "base_model.model." before their
+ * adapter contains the trained parameters of the model. PEFT puts "base_model.model." before their
  * names. */
 #include <fsdp/pretrained.h>
 
@@ -80,15 +80,16 @@ fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir, cha
     return *name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* With bias "all", PEFT saves the biases of modules_to_save a second time, under the names of the
- * wrapper that it puts around them. */
+/* Return true if the tensor `name` is a bias that PEFT has saved twice. With bias "all", PEFT saves
+ * the biases of modules_to_save a second time, under the names of the wrapper that it puts around
+ * these modules. */
 static bool is_second_copy(const char *name)
 {
     return strstr(name, ".modules_to_save.") || strstr(name, ".original_module.");
 }
 
-/* A tensor that no parameter takes would be lost silently: the configuration of the adapter does
- * not belong to its values. */
+/* Return an error if a tensor of the file belongs to no parameter, because its values would be lost
+ * silently. The configuration of such an adapter does not belong to its values. */
 static fsdp_status refuse_unexpected(const fsdp_checkpoint_reader *reader,
                                      const fsdp_load_report *report)
 {

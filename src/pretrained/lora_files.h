@@ -8,8 +8,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoi
 /* Give the configuration of a classifier as many classes as the adapter in the folder `dir` has, if
  * the adapter has a classifier. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);
-/* Set *name to the base model of an adapter in the folder `dir`, which adapter_config.json names. A
- * relative path is relative to the current folder, as in peft, or else to `dir`. The caller owns
- * *name. FSDP_ERR_INVALID if the file names no model. */
+/* Set *name to the base model that adapter_config.json (`file`) names for the adapter in the folder
+ * `dir`. A relative path is relative to the current folder, as in peft, or else to `dir`. The
+ * caller owns *name. Return FSDP_ERR_INVALID if the file names no model. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
                                                 char **name);

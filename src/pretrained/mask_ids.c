@@ -23,7 +23,7 @@ static fsdp_status add_special(fsdp_mask_ids *ids, int64_t id)
 
 /* --- the mask token's name --- */
 
-/* Read mask_token: a string, or an object whose content is the string. */
+/* Read mask_token: a string, or an object that has the string under the key "content". */
 static fsdp_status read_name(fsdp_json_node root, char **name)
 {
     const char *text = "[MASK]";
@@ -35,7 +35,7 @@ static fsdp_status read_name(fsdp_json_node root, char **name)
     return (*name = fsdp_strdup(text)) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Set *name to the text of the mask token of the tokenizer in `dir`. The caller frees it. */
+/* Set *name to the text of the mask token of the tokenizer in `dir`. The caller frees *name. */
 static fsdp_status find_name(const char *dir, char **name)
 {
     fsdp_json *doc = NULL;

@@ -1,4 +1,4 @@
-/* The ids of the mask token and of other special tokens, from the tokenizer's files. */
+/* Reads the ids of the mask token and of other special tokens from the tokenizer's files. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -17,9 +17,9 @@ typedef struct fsdp_mask_ids {
 } fsdp_mask_ids;
 
 /* Read the ids from tokenizer.json (its added tokens that are special) or, if there is none, from
- * vocab.txt (the lines [PAD], [UNK], [CLS], [SEP] and the mask token). The files are searched
- * beside the file `tokenizer` (NULL: none), then in the folder `dir`. If no file is found, the mask
- * token is not found. */
+ * vocab.txt (the lines [PAD], [UNK], [CLS], [SEP] and the mask token). The files are searched in
+ * the folder `tokenizer`, or in the folder of the file `tokenizer` (NULL: none), and then in the
+ * folder `dir`. If neither file is found, the mask token is not found. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir,
                                                int64_t vocab_size, fsdp_mask_ids *out);
 void fsdp_mask_ids_fini(fsdp_mask_ids *ids);

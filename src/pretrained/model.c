@@ -155,7 +155,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
 
 /* Like transformers, return an error if the weights have a classifier with more or fewer classes
  * than the model. With ignore_mismatched_sizes this is not an error, because a new classifier is
- * drawn at random. */
+ * initialized at random. */
 static fsdp_status check_classifier(const fsdp_pretrained *p, const fsdp_model_options *options)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -214,7 +214,7 @@ static bool names_adapter(const fsdp_model_options *options)
     return yes;
 }
 
-/* Find out which model and which adapter the options name. Sets m->name, m->lora and
+/* Find out which model and which adapter the options name. Set m->name, m->lora and
  * m->adapter_dir. */
 static fsdp_status find_base(fsdp_model *m, const fsdp_model_options *options)
 {
@@ -261,8 +261,8 @@ static fsdp_status convert_to_float8(fsdp_model *m, const fsdp_model_options *op
                : FSDP_OK;
 }
 
-/* Store weights in 4 bits if the options or config.json ask for it. Without the files of a
- * quantized model (a plan), config.json says which weights are in NF4. */
+/* Store weights in 4 bits if the options or config.json ask for it. If the files of a quantized
+ * model are not opened, as for a plan, config.json decides which weights are in NF4. */
 static fsdp_status quantize(const fsdp_model *m, const fsdp_model_options *options,
                             const fsdp_pretrained *p)
 {
@@ -430,8 +430,9 @@ static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t
     return FSDP_OK;
 }
 
-/* A plan of a model with an adapter, without the weights of the base model: assume that they have
- * the dtype that config.json names, in which frozen parameters are then stored. */
+/* Assume that the weights of the base model have the dtype that config.json names, so that frozen
+ * parameters are stored in this dtype. Call this for a plan of a model with an adapter if the
+ * weights of the base model are not there. */
 static fsdp_status assume_dtype(const fsdp_model *m)
 {
     fsdp_parameter_list list;

@@ -30,16 +30,16 @@ typedef struct fsdp_model_options {
      * prefix must match a name. */
     const char *const *frozen;
     size_t n_frozen;
-    /* Add this adapter. Its matrices are drawn at random if `adapter` is NULL. NULL: no adapter,
-     * unless `adapter` is the folder of one. */
+    /* Add this new adapter, whose matrices are initialized at random. Must be NULL if `adapter` or
+     * `name` is the folder of an adapter. NULL: no new adapter. */
     const fsdp_lora_config *lora;
     const char *adapter; /* the folder of an adapter, which is added to the model; NULL: none */
-    /* Compute linear layers in float8. NULL: none. */
+    /* Compute linear layers in float8. NULL: no layers. */
     const fsdp_float8_linear_config *float8;
-    /* Store weights in NF4, whatever dtype they have in the files. NULL: only the weights that are
-     * in NF4 in the files. */
+    /* Store weights in NF4, whatever dtype they have in the files. NULL: store in NF4 only the
+     * weights that are in NF4 in the files. */
     const fsdp_quantize_options *quantize;
-    int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
+    int64_t num_labels;    /* number of classes of a classifier; 0: the number in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */
     const char *labels_of; /* for messages: the path of the data from whose labels num_labels was

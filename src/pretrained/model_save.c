@@ -31,9 +31,10 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* A tied head is the same tensor as the embedding. For most models, this tensor is written only
- * once, as the embedding. For some models, it is written a second time, as the head. Return the
- * name of the head if the tensor must be written a second time. Otherwise, return NULL. */
+/* Return the name of the head if a tied head must be written to the files. A tied head is the same
+ * tensor as the embedding. For some models, this tensor is written a second time, under the name of
+ * the head. For most models, it is written only once, as the embedding; in this case, return
+ * NULL. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;
@@ -103,7 +104,7 @@ fsdp_status fsdp_model_check_folder(const char *dir)
     return status;
 }
 
-/* Write the adapter of the model, and the tokenizer with which it was trained. */
+/* Write the adapter of the model: its configuration and its values. */
 static fsdp_status write_adapter(const fsdp_model *m, const char *dir,
                                  const fsdp_model_save_options *o)
 {

@@ -19,7 +19,8 @@ static const char NF4_STATE[] = ".quant_state.bitsandbytes__nf4",
 
 /* --- names --- */
 
-/* Find the tensor whose name is the name of `entry` and `suffix`. NULL if there is none. */
+/* Find the tensor whose name is the name of `entry` followed by `suffix`. Return NULL if there is
+ * none. */
 static const fsdp_checkpoint_entry *find_beside(const fsdp_checkpoint_reader *reader,
                                                 const fsdp_checkpoint_entry *entry,
                                                 const char *suffix)
@@ -162,7 +163,7 @@ static int64_t ceil_div(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Return the index of the first number of a tensor of F32 that is infinite or NaN; -1 if there is
+/* Return the index of the first element of a float32 tensor that is infinite or NaN; -1 if there is
  * none. */
 static int64_t find_not_finite(const fsdp_checkpoint_entry *entry)
 {
@@ -252,8 +253,8 @@ void fsdp_nf4_entry_take_part(const fsdp_nf4_entry *nf4, const fsdp_quantized_pa
 
 /* --- pieces --- */
 
-/* A piece is read from the beginning of a block of scales to the end of one, so it may be longer
- * than asked for at both ends. */
+/* Return the number of elements for which memory is needed to read any n elements. Only whole steps
+ * (fsdp_quantized_step()) can be read, so more elements may be read at both ends. */
 static int64_t room_for(const fsdp_nf4_values *v, int64_t n)
 {
     return n + 2 * fsdp_quantized_step(&v->nf4->how);

@@ -22,8 +22,8 @@ static bool begins_with_path(const char *path, const char *name)
     return strncmp(path, name, n) == 0 && path[n] == '.';
 }
 
-/* transformers keeps these layers of T5 in float32 (_keep_in_fp32_modules), so they are not
- * quantized. */
+/* Return true if the layers "wo" of the model are not quantized. transformers keeps these layers of
+ * T5 models in float32 (_keep_in_fp32_modules). */
 static bool keeps_wo(const fsdp_module *model)
 {
     static const char *const types[] = {"t5", "mt5", "umt5"};
@@ -77,7 +77,8 @@ static fsdp_status quantize(application *a, const char *path, fsdp_parameter *we
     return fsdp_parameter_set_quantized(weight, how);
 }
 
-/* If the weight at `path` is in NF4 in the files, set *found, and set *how. */
+/* Set *found to true if the weight of the layer at `path` is in NF4 in the files. In that case, set
+ * *how to its quantization. */
 static fsdp_status look_in_files(const application *a, const char *path, fsdp_quantization *how,
                                  bool *found)
 {
@@ -201,7 +202,7 @@ static void add_skipped(fsdp_json_node config, const fsdp_quantize_written *w)
         fsdp_json_append_str(list, "wo");
 }
 
-/* The keys of transformers' BitsAndBytesConfig.to_dict(). */
+/* Set the keys of transformers' BitsAndBytesConfig.to_dict(). */
 static void set_config(fsdp_json_node config, const fsdp_quantize_written *w)
 {
     fsdp_json_set_bool(config, "_load_in_4bit", true);

@@ -6,8 +6,9 @@
 
 typedef struct fsdp_quantize_options {
     bool double_quant; /* bnb_4bit_use_double_quant */
-    /* [n_skip_modules] llm_int8_skip_modules: modules that keep their dtype. A name is a whole
-     * path, the beginning of one or its end, at a dot. The head always keeps its dtype. */
+    /* [n_skip_modules] llm_int8_skip_modules: modules that keep their dtype. A name selects the
+     * modules whose path is this name, begins with this name and a dot, or ends with a dot and this
+     * name. The head always keeps its dtype. */
     const char *const *skip_modules;
     size_t n_skip_modules;
 } fsdp_quantize_options;
@@ -30,15 +31,16 @@ typedef struct fsdp_quantize_written {
     fsdp_module *model; /* its heads are listed as modules that keep their dtype */
 } fsdp_quantize_written;
 
-/* Write quantization_config to the config.json at `path`. `written` NULL: remove it. */
+/* Write quantization_config to the config.json at `path`. If `written` is NULL, remove
+ * quantization_config. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_config_write(const char *path,
                                                        const fsdp_quantize_written *written);
 /* Return true if a linear layer at `path` is quantized with these options. */
 bool fsdp_quantize_selects(const fsdp_quantize_options *options, const fsdp_module *module,
                            const char *path);
 /* Quantize the weights that are in NF4 in the files of `reader`, and freeze them. If `options` is
- * not NULL, also quantize the weights of the linear layers that it selects, which are not trained.
- * Call this before the model is sharded.
+ * not NULL, also quantize the weights of the linear layers that it selects, except weights that are
+ * trained. Call this before the model is sharded.
  *
  * @param reader NULL: there are no files
  * @param base_prefix as in fsdp_load_options

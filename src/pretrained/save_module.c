@@ -43,8 +43,8 @@ static int64_t bytes_of(const save_run *run, size_t i)
 
 /* --- rank 0 --- */
 
-/* Return true if the parameter is the bias of a layer whose weight has an adapter. `name` is its
- * name, and the layer's name is the first `layer` bytes of it, with a dot at the end. */
+/* Return true if the parameter is the bias of a layer whose weight has an adapter. `name` is the
+ * name of the bias. Its first `layer` bytes are the layer's name and a dot. */
 static bool is_beside_adapter(const save_run *run, const char *name, size_t layer)
 {
     for (size_t i = 0; i < run->names.n; i++) {

@@ -21,17 +21,17 @@ enum {
 };
 
 struct fsdp_profile {
-    fsdp_group *group; /* NULL: only this rank */
+    fsdp_group *group; /* NULL: only this rank is profiled */
     fsdp_trace *trace;
     char *path;        /* used on rank 0 only */
-    int32_t writes;    /* true if rank 0 has a path; the same on all ranks */
+    int32_t writes;    /* true if rank 0 has a path; this value is the same on all ranks */
     char *chunk;       /* [CHUNK_BYTES] */
     size_t max_events; /* number of events that the trace can hold */
     /* The window is steps [first, first + n_steps). `step` is the number of steps that have
      * begun. */
     int64_t first, n_steps, step;
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
-    bool done; /* the window has ended, and `rows` has the times by category */
+    bool done; /* true: the window has ended, and `rows` has the times by category */
 };
 
 /* --- options --- */
@@ -219,7 +219,7 @@ static fsdp_status write_file(fsdp_profile *p)
 /* --- steps --- */
 
 /* Let the window of profiled steps begin again at the next step, with an empty trace. This is
- * needed after a step that failed before its end, because the trace has only a part of that
+ * needed after a step that failed before its end, because the trace has only a part of the failed
  * step. */
 static fsdp_status restart_window(fsdp_profile *p)
 {

@@ -96,9 +96,9 @@ static double last_of(const fsdp_metrics_curve *curve, bool step)
     return step ? last->step : last->value;
 }
 
-/* Set *end to the summary of a run with CSV or event files. They have values for each step, and
- * event files may also have values that the run reported at its end. All other values are computed
- * from those of the steps. */
+/* Set *end to the summary of a run with CSV or event files. An event file may have values that the
+ * run reported at its end. A value that is missing there is computed from the values of the
+ * steps. */
 static void summarize(fsdp_metrics_curves *curves, summary *end)
 {
     const double none = (double)NAN, step = last_of(&curves->loss, true);
@@ -275,7 +275,8 @@ static bool same_bits(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* Return the loss, rounded to float32 if one of the two runs has its losses only in float32. */
+/* Return `loss`. If `float32` is true, round it to float32, because the loss with which it will be
+ * compared is stored only as float32. */
 static double rounded(double loss, bool float32)
 {
     return float32 ? (double)(float)loss : loss;

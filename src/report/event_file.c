@@ -86,7 +86,7 @@ static void put_text(fsdp_str *out, int field, const char *text)
     put_bytes(out, field, text, strlen(text));
 }
 
-/* Append `message` as field `field`, and free it. */
+/* Append `message` as field number `field`, and free `message`. */
 static void put_message(fsdp_str *out, int field, fsdp_str *message)
 {
     out->failed |= message->failed;
@@ -112,7 +112,7 @@ static fsdp_str begin_event(int64_t step)
     return event;
 }
 
-/* Append `event` to the file as one record, and free it. */
+/* Append `event` to the file as one record, and free `event`. */
 static fsdp_status write_event(fsdp_event_file *file, fsdp_str *event)
 {
     fsdp_str record = {0};
@@ -253,7 +253,7 @@ fsdp_status fsdp_event_file_text(fsdp_event_file *file, int64_t step, const char
     return write_event(file, &event);
 }
 
-/* Append the numbers [n] as a packed field. */
+/* Append `values` [n] as a packed field. */
 static void put_doubles(fsdp_str *out, int field, const double *values, size_t n)
 {
     fsdp_str packed = {0};

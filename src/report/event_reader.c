@@ -23,8 +23,8 @@ typedef struct cursor {
 
 typedef struct field {
     int number, wire_type;
-    uint64_t value; /* the value of a number */
-    cursor bytes;   /* the content of FSDP_WIRE_BYTES */
+    uint64_t value; /* value of the field, unless wire_type is FSDP_WIRE_BYTES */
+    cursor bytes;   /* value of the field, if wire_type is FSDP_WIRE_BYTES */
 } field;
 
 static bool get_varint(cursor *c, uint64_t *value)
@@ -158,8 +158,8 @@ static bool has_tag(const scalar *s, const char *tag)
     return (size_t)(s->tag.end - s->tag.at) == n && memcmp(s->tag.at, tag, n) == 0;
 }
 
-/* If the scalar is a number that a run reports at its end, store it in *end. Its tag is a name of
- * this library or of transformers' Trainer. */
+/* If the scalar is a number that a run reports at its end, store it in *end. Recognize such scalars
+ * by the tags that this library and transformers' Trainer write. */
 static void add_end(fsdp_metrics_end *end, const scalar *s)
 {
     const struct {

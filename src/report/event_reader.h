@@ -8,8 +8,8 @@ bool fsdp_event_file_is_named(const char *path);
 
 /* Add the curves of an event file to *curves: train/loss, train/learning_rate and eval/loss, as
  * transformers names them, the time of each step, and the values that the run reports at its end. A
- * resumed run repeats steps, and writes to a new file. When its file is read, first remove from
- * *curves the points of the repeated steps, which came from earlier files. An incomplete last
+ * resumed run repeats steps, and writes to a new file. When the new file is read, the points of the
+ * repeated steps, which came from earlier files, are removed from *curves first. An incomplete last
  * record is ignored, because the run may still be writing it. Returns FSDP_ERR_FORMAT if the file
  * is damaged; the message contains the path and the offset. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_read(const char *path, fsdp_metrics_curves *curves);

@@ -55,7 +55,8 @@ enum {
     FSDP_DTYPE_OF_STRINGS = 7
 };
 
-/* A table for checksums in the caller's memory, which fsdp_record_table_init() fills. */
+/* A table for the computation of checksums. The caller provides the memory of the table, and
+ * fsdp_record_table_init() fills it. */
 typedef struct fsdp_record_table {
     uint32_t row[256];
 } fsdp_record_table;

@@ -16,8 +16,9 @@ enum {
 typedef struct fsdp_histogram_counts {
     /* buckets[i]: number of values that are below limit i, but not below limit i - 1 */
     int64_t buckets[FSDP_HISTOGRAM_LIMITS];
-    /* For each exponent of float32, over the values with this exponent: the sum of the signed
-     * mantissas, and the sums of the upper and of the lower 24 bits of their squares. */
+    /* For the values whose float32 exponent is e: sums[e] is the sum of their signed mantissas.
+     * Their squared mantissas are split into an upper and a lower half of 24 bits; square_tops[e]
+     * is the sum of the upper halves, and square_ends[e] the sum of the lower halves. */
     int64_t sums[FSDP_HISTOGRAM_EXPONENTS];
     int64_t square_tops[FSDP_HISTOGRAM_EXPONENTS], square_ends[FSDP_HISTOGRAM_EXPONENTS];
     int64_t not_finite; /* number of values that are NaN or infinite, and are in no bucket and in no
@@ -30,14 +31,15 @@ enum {
 
 typedef struct fsdp_histogram {
     fsdp_histogram_counts counts;
-    float least, most; /* among finite values; INFINITY and -INFINITY if there are none */
+    float least, most; /* smallest and largest finite value; INFINITY and -INFINITY if there are
+                        * none */
 } fsdp_histogram;
 
 /* Make the histogram empty. */
 void fsdp_histogram_clear(fsdp_histogram *histogram);
 void fsdp_histogram_add(fsdp_histogram *histogram, const float *values, size_t n);
 
-/* The limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
+/* Return the limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
 const double *fsdp_histogram_limits(void);
 int64_t fsdp_histogram_count(const fsdp_histogram *histogram); /* number of finite values */
 double fsdp_histogram_sum(const fsdp_histogram *histogram);

@@ -25,7 +25,7 @@ struct fsdp_log_csv {
     char *path;
     /* -1 while the file is not open: its columns are not known yet, or it was just replaced. */
     int fd;
-    char **names; /* [n] the columns; names[0] is "step"; owned */
+    char **names; /* [n] names of the columns; names[0] is "step"; owned */
     size_t n, cap;
 };
 
@@ -78,8 +78,8 @@ static fsdp_status no_log(const fsdp_log_csv *csv)
 }
 
 /* Read a name, which may be quoted, and set *text to what follows it: a comma, or the end of the
- * line at `end`. `name` has room for the rest of the line. Return false if the name is
- * malformed. */
+ * line at `end`. The buffer `name` must be at least as long as the rest of the line. Return false
+ * if the name is malformed. */
 static bool get_name(const char **text, const char *end, char *name, size_t *bytes)
 {
     const char *at = *text;
@@ -206,7 +206,8 @@ static fsdp_status read_existing(fsdp_log_csv *csv)
 
 /* ---- writing ---- */
 
-/* Append `line`, which may have a line end of DOS, and an empty cell for each of `more` columns. */
+/* Append `line` without a carriage return at its end, an empty cell for each of the `more` new
+ * columns, and a newline. */
 static void append_widened(fsdp_str *text, const fsdp_str *line, size_t more)
 {
     if (line->len)
@@ -216,8 +217,9 @@ static void append_widened(fsdp_str *text, const fsdp_str *line, size_t more)
     fsdp_str_append(text, "\n", 1);
 }
 
-/* Append the lines of bytes[n] that end in it to `text`, each with `more` empty cells. `line` has
- * the beginning of a line that was read before, and then that of the last line. */
+/* Append to `text` the lines that end in bytes [n], each with `more` empty cells. `line` has the
+ * beginning of the first of these lines, from an earlier call. Set `line` to the bytes after the
+ * last newline, which are the beginning of the next line. */
 static void widen_lines(const char *bytes, size_t n, size_t more, fsdp_str *line, fsdp_str *text)
 {
     const char *at = bytes, *end;
@@ -229,8 +231,8 @@ static void widen_lines(const char *bytes, size_t n, size_t more, fsdp_str *line
     fsdp_str_append(line, at, n - (size_t)(at - bytes));
 }
 
-/* Copy the lines after the first one to `to`, each with an empty cell for every column from `had`
- * on. */
+/* Copy to `to` all lines after the header. Each line has `had` cells and gets an empty cell for
+ * every further column. */
 static fsdp_status copy_lines(const fsdp_log_csv *csv, size_t had, int fd, fsdp_atomic_file *to)
 {
     char bytes[COPY_BYTES];
@@ -295,7 +297,7 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
 }
 
 /* Add columns for the new names of a row, and write the file again with these columns. If that
- * fails, the file and the columns stay as they were. */
+ * fails, the file and the columns are unchanged. */
 static fsdp_status add_columns(fsdp_log_csv *csv, fsdp_json_node row)
 {
     const size_t had = csv->n;

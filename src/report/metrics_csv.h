@@ -20,5 +20,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_write(fsdp_metrics_csv *csv, fsdp_j
 
 /* Read the curves of a CSV file of metrics. Its columns may be in any order, and unknown columns
  * are ignored. An incomplete last line is ignored, because the run may still be writing it. Returns
- * FSDP_ERR_FORMAT if it is not such a file; the message contains the path and the line. */
+ * FSDP_ERR_FORMAT if the file is not a CSV file of metrics; the message contains the path and the
+ * line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_read(const char *path, fsdp_metrics_curves *curves);

@@ -38,7 +38,8 @@ fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format)
                       ending);
 }
 
-/* Return the name of the run `path` in the legend: its last part, also if it ends with a slash. */
+/* Return the name of the run `path` in the legend: the last component of the path, even if the path
+ * ends with a slash. */
 static char *label_of(const char *path)
 {
     char *stripped = fsdp_path_stripped(path);
@@ -396,7 +397,7 @@ typedef struct legend_entry {
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three entries that are not runs */
+    const size_t most_runs = MAX_LEGEND - 3; /* keep three entries for lines that are not runs */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];

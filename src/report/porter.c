@@ -60,8 +60,8 @@ static bool has_vowel(const word *w, size_t n)
     return vowel;
 }
 
-/* Return true if the letters end with consonant, vowel, consonant, and the last is not w, x or y;
- * or if they are a vowel and a consonant. */
+/* Return true if the letters end with consonant, vowel, consonant, and the last letter is not w, x
+ * or y. Also return true if there are only two letters, a vowel and a consonant. */
 static bool ends_cvc(const word *w, size_t n)
 {
     const char *t = w->text;

@@ -33,8 +33,9 @@ struct fsdp_progress {
     double start_s;
     double drawn_s;     /* time of the last draw(), by fsdp_clock_s() */
     int64_t drawn_done; /* value of `done` at the last draw() */
-    /* In the style FSDP_PROGRESS_BAR: width in columns of the line that the terminal shows now. The
-     * next line must be at least as wide, so that it covers this one. */
+    /* Width in columns of the line that the terminal shows now. Used only in the style
+     * FSDP_PROGRESS_BAR, where the next line must be at least as wide, so that it covers this
+     * line. */
     size_t drawn_width;
     /* Moving averages of the steps and of the seconds between two lines. Both start at 0 and are
      * too small at first, by the same factor. So their quotient is correct. */

@@ -381,8 +381,8 @@ static fsdp_status split_lines(const char *text, token_table *table, line_lists 
     return FSDP_OK;
 }
 
-/* Return the number of zeros among the first `columns` bits of a row: the value of the dynamic
- * programming table in this row and column. */
+/* Return the number of zeros among the first `columns` bits of a row. This is the entry of the
+ * dynamic programming table at the end of these columns. */
 static size_t count_zeros(const uint64_t *row, size_t columns)
 {
     size_t ones = 0;

@@ -2,7 +2,8 @@
 #pragma once
 #include "src/base/str.h"
 
-/* Append `text` in single quotes, as a shell reads it. fish reads two backslashes as one. */
+/* Append `text` in single quotes, with the escapes that a shell needs. If `is_fish` is true, also
+ * double each backslash, because fish reads two backslashes in quotes as one. */
 void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish);
 /* Append `text` as a word of a command line: as it is if no shell gives its characters a meaning,
  * else in single quotes. */

@@ -180,7 +180,8 @@ static bool wait_for_end(fsdp_tracker_command *t, double seconds, int *state)
     }
 }
 
-/* Called when the program no longer reads its input. It may not have ended yet. */
+/* Close the program's input and report this to the user. Called when the program, which may not
+ * have ended yet, no longer reads its input. */
 static void lose(fsdp_tracker_command *t)
 {
     int state;

@@ -23,7 +23,7 @@ typedef struct fsdp_tracking_options {
     const char *log_csv; /* CSV file of rows of the kind "log"; its rows are always kept */
     const char *events;  /* folder of event files */
     const char *command; /* program that gets the rows */
-    bool resumed;        /* the run continues after step `step` of an earlier one */
+    bool resumed;        /* the run continues after step `step` of an earlier run */
     bool append;         /* keep all lines of `metrics` */
     int64_t step;
     fsdp_tracker_say_fn *say; /* gets messages about the program; may be NULL */

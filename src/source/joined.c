@@ -79,8 +79,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* `at` [ndim] is the index of an element within the part. Return the offset, in elements, at which
- * this element belongs in a buffer that begins with row `begin` of the whole tensor. */
+/* Return the offset, in elements, at which an element of the part belongs in a buffer that begins
+ * with row `begin` of the whole tensor. `at` [ndim] is the index of the element within the part. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -92,8 +92,8 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
 
 /* Copy rows [first, last) of the part to their places in `out`. `out` begins with row `begin` of
  * the whole tensor. Each memcpy() copies one run. A run consists of elements along the last
- * dimension, which are contiguous both in the part and in `out`. `at` is the index of a run's first
- * element within the part. */
+ * dimension, which are contiguous both in the part and in `out`. The local array `at` is the index
+ * of a run's first element within the part. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

@@ -34,9 +34,9 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* Set *is to whether `path` is a torch.save file. A file is assumed to be one if its name has one
- * of the endings that are usual for torch.save files. A zip archive with any other name is one,
- * too, unless its name ends in .safetensors or .json. */
+/* Set *is to true if `path` is a torch.save file. A file is assumed to be one if its name has one
+ * of the endings that are usual for torch.save files. A zip archive with any other name is assumed
+ * to be one, too, unless its name ends in .safetensors or .json. */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
@@ -235,7 +235,8 @@ static fsdp_status test_file(const fsdp_source *source, const fsdp_source_item *
 }
 
 /* Call test(path, arg) for the files that contain chunks of the items, until it returns true. Set
- * *found to whether it has returned true. A file may be tested several times. */
+ * *found to true if test() has returned true, otherwise to false. A file may be tested several
+ * times. */
 static fsdp_status find_file(const fsdp_source *source, file_test *test, const void *arg,
                              bool *found)
 {

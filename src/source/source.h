@@ -39,7 +39,7 @@ typedef struct fsdp_source_item {
     /* The fields below are private. They say where the reader finds the data of the item. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
-    /* Set if the parts of the tensor are in the files of several ranks. */
+    /* Set if the parts of the tensor are in the files of several ranks; otherwise NULL. */
     const struct fsdp_joined *joined;
     /* The value of the item if the format is torch.save; NULL for a joined tensor. In all other
      * formats, this is NULL. (fsdp_source_value() reads a plain value of a DCP checkpoint when it
@@ -96,8 +96,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_sou
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* `tensor` is a tensor inside the plain value of `item`. Set *entry to a description of this
- * tensor. The source owns the memory that *entry points to, including the tensor's data. */
+/* Set *entry to a description of `tensor`, a tensor inside the plain value of `item`. The source
+ * owns the memory that *entry points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,

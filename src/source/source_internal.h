@@ -75,5 +75,5 @@ void fsdp_source_close_ranks(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp_names(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);
-/* The function for a folder with one safetensors file for each rank (rank_shards.h). */
+/* Open a folder with one safetensors file for each rank (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);

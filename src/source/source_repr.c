@@ -118,7 +118,7 @@ static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
                     counts ? ")" : "");
 }
 
-/* The text is truncated only between two UTF-8 characters. */
+/* If the text of the value is truncated, it is cut only between two UTF-8 characters. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
 {
     size_t begin = text->len;

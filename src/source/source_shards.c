@@ -1,9 +1,9 @@
 /* Reads a folder with one safetensors file for each rank. The files have names such as
  * shard-00001-model-00001-of-00001. HuggingFaceStorageWriter of torch.distributed.checkpoint writes
  * such a folder if it does not consolidate the files. Each file contains parts of tensors. The
- * header of the file says at which offsets in the whole tensors these parts begin, as JSON below
- * DCP_SHARDING_INFO. The shape of a whole tensor is not recorded. The shape is assumed to be the
- * smallest one that contains all parts of the tensor. */
+ * header of the file has the key DCP_SHARDING_INFO. Its value is JSON that says at which offsets in
+ * the whole tensors these parts begin. The shape of a whole tensor is not recorded. The shape is
+ * assumed to be the smallest one that contains all parts of the tensor. */
 #include <stdlib.h>
 #include <string.h>
 

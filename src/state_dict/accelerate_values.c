@@ -46,7 +46,7 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* Put a list into the dict that contains `value` n times, once for each parameter group. */
+/* Put a list into the dict. The list contains `value` n times, once for each parameter group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];

@@ -11,8 +11,8 @@ typedef struct fsdp_box {
 } fsdp_box;
 
 /* Get this rank's box of a DTensor. The box of an ordinary tensor is the whole tensor.
- * FSDP_ERR_UNSUPPORTED for a DTensor with a partial placement, because its values are not yet
- * summed over the ranks. */
+ * Return FSDP_ERR_UNSUPPORTED for a DTensor with a partial placement, because its values are not
+ * yet summed over the ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_box_of(const fsdp_tensor *tensor, fsdp_box *box);
 /* Get the box that `rank`, another rank of `group`, has of the DTensor. The ranks of the mesh must
  * be in row-major order in the group. If they are not, the call returns false, or it sets *box to a

@@ -14,8 +14,8 @@ static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
     return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
 }
 
-/* Set *yes to true if `from` and `to` are the same box of a whole tensor: the whole shapes, the
- * offsets and the sizes must be equal. */
+/* Set *yes to true if `from` and `to` are the same box of a whole tensor: the shapes of the whole
+ * tensors, the offsets and the sizes must be equal. */
 static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
 {
     fsdp_box a, b;

@@ -233,8 +233,8 @@ static fsdp_status assign_all(const set_run *run)
         if (!entry)
             continue;
         /* The first check was made before any tensor was assigned. If the dict has one tensor under
-         * two names, it may meanwhile have become the tensor of another parameter, so check
-         * again. */
+         * two names, this tensor may meanwhile have become the tensor of another parameter, so
+         * check again. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
             p->data->sink = NULL; /* the old tensor may outlive the parameter, which owns this

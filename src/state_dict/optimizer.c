@@ -300,9 +300,9 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Set run->steps[i] from the state that the dict has for parameter `i`. FSDP_ERR_NOT_FOUND if the
- * dict has some of this state, but not all of it. One exception: with not_strict, it is not an
- * error if the dict has the number of steps and nothing else. */
+/* Set run->steps[i] from the state that the dict has for parameter `i`. Return FSDP_ERR_NOT_FOUND
+ * if the dict has some of this state, but not all of it. One exception: with not_strict, it is not
+ * an error if the dict has the number of steps and nothing else. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -443,8 +443,9 @@ static fsdp_status share_values(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
-/* Check that a constant in the dict, such as a map of 8-bit states, is the optimizer's constant k.
- * The optimizer computes with no other. Values that differ by their rounding are accepted. */
+/* Check that a constant in the dict, such as a map of 8-bit states, has the values of the
+ * optimizer's constant k, because the optimizer can compute only with its own constant. Rounding
+ * differences are accepted. */
 static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry)
 {
     const float *want = fsdp_optimizer_constant_state(o, k);

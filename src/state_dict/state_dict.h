@@ -25,15 +25,17 @@ char *fsdp_state_keys_join(const fsdp_state_key *keys, int n_keys);
 /* Return `options`, or the defaults if it is NULL. */
 const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options);
 int fsdp_state_rank(const fsdp_state_dict_options *options);
-/* Check the options of a call that gets a state dict. FSDP_ERR_INVALID for rank0_only without
- * full_state_dict. */
+/* Check the options of a call that gets a state dict. Return FSDP_ERR_INVALID for rank0_only
+ * without full_state_dict. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Return true if the options include this parameter. *shown is then set to its name in the dict.
- * This is `name`, without the prefix of the submodule if drop_submodule_prefixes is set. */
+/* Return true if the options include this parameter. In that case, set *shown to the parameter's
+ * name in the dict: `name`, without the prefix of the submodule if drop_submodule_prefixes is
+ * set. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
-/* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
+/* Check that `module` has the submodule options->submodule. Return FSDP_ERR_NOT_FOUND if it does
+ * not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
 /* Finish a call that gets a state dict. The caller has tried to make a sharded dict. `sharded` is
@@ -63,8 +65,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_add_changing_options(fsdp_state_dict *to,
                                                             const fsdp_state_dict *optim,
                                                             const fsdp_optimizer *optimizer);
 
-/* A copy that is to be made: the values of `from` into the tensor `to`. Copies are first collected
- * and checked. They are made once all ranks agree that no check has failed. */
+/* One copy operation: the values of `from` are to be copied into the tensor `to`. Operations are
+ * first collected and checked. They are run once all ranks agree that no check has failed. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */
     fsdp_tensor *from; /* borrowed; NULL: this rank has no values for `to` */
@@ -78,8 +80,8 @@ typedef struct fsdp_state_copies {
 
 /* Add a copy from `from` to `to`. `to` is a local tensor: this rank's part of a whole tensor.
  * `from` is the whole tensor, or the same part of the whole tensor as `to`, or NULL if this rank
- * has no values. FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or if
- * `from` is not contiguous. */
+ * has no values. Return FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or
+ * if `from` is not contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
 /* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one
@@ -128,8 +130,8 @@ enum {
 };
 
 /* Convert the pickle value `from` to a plain value, whose memory is in `arena`. *known is set to
- * false if `from` is not plain or is nested too deeply. FSDP_ERR_FORMAT if the arena would become
- * larger than any real checkpoint needs. */
+ * false if `from` is not plain or is nested too deeply. Return FSDP_ERR_FORMAT if the arena would
+ * become larger than any real checkpoint needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *arena,
                                                   fsdp_plain *to, bool *known);
 

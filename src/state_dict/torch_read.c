@@ -21,7 +21,8 @@ typedef struct reading {
     bool partial; /* items that the file lacks keep their values */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
-    const fsdp_pickle_value **values; /* [count of dict] values in the file; NULL: none */
+    const fsdp_pickle_value **values; /* [count of dict] values in the file; NULL: the file lacks
+                                         the item */
     fsdp_checkpoint_entry *entries;   /* [count of dict]; set for items that are tensors */
 } reading;
 

@@ -93,8 +93,8 @@ typedef struct writing {
     fsdp_state_dict *dict; /* copy of the caller's dict, in the order of nest() */
     fsdp_state_dict *data; /* the items of `dict`, but each tensor only once */
     bool local;            /* save only this rank's parts */
-    /* [items of `dict`] first[i] is the index of the first item with the same tensor as item i. It
-     * is less than i if the tensor has several names, as a tied parameter has. */
+    /* [items of `dict`] first[i] is the index of the first item with the same tensor as item i.
+     * first[i] is less than i if the tensor has several names, as a tied parameter has. */
     size_t *first;
     size_t *numbers; /* [items of `dict`] number of the item's tensor in the file */
     fsdp_torch_writer *writer;

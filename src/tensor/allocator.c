@@ -1,7 +1,7 @@
 /* Implements allocator.h. The blocks of an arena form a list in address order. A side (struct side)
  * is a set of arenas with one list of its free blocks, which has at most a few hundred entries. An
- * allocation searches this list for the smallest block that fits or, for a gradient, the highest
- * one. */
+ * allocation searches this list for the smallest block that is large enough or, for a gradient, for
+ * the block at the highest address. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +50,8 @@ struct fsdp_block {
  * disappears. So merging never changes `first`. */
 typedef struct arena {
     char *base;
-    size_t bytes;             /* size of the address range */
-    size_t begin, end;        /* bytes [begin, end) of the range have memory */
+    size_t bytes;      /* size of the address range */
+    size_t begin, end; /* only bytes [begin, end) of the address range are backed by memory */
     fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 
@@ -347,9 +347,9 @@ static size_t free_bytes(const fsdp_block *b)
  * because less memory must be added there. The rule is different if the block is for a gradient
  * (belongs_high). A gradient at the low end would later be between two free blocks and prevent them
  * from coalescing. So for a gradient, the low end is chosen only if it needs less additional memory
- * than the high end by at least half of `wanted`. If there are no addresses left at the chosen end,
- * memory is added at the other end. If there are none left there either, memory is added to a new
- * arena. */
+ * than the high end by at least half of `wanted`. If the chosen end has no addresses left, memory
+ * is added at the other end. If the other end has no addresses left either, memory is added to a
+ * new arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
@@ -437,8 +437,8 @@ static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size
 }
 
 /* Allocate from side `of`. If `of` is PASSING and `bytes` is at most SMALL_BYTES, allocate from
- * SMALL instead. If `belongs_high` is true, use the highest free address at which the block fits.
- * `belongs_high` has no effect on the sides SMALL and LASTING. */
+ * SMALL instead. If `belongs_high` is true, use the highest free address at which there is enough
+ * space. `belongs_high` has no effect on the sides SMALL and LASTING. */
 static fsdp_status alloc_from_side(fsdp_allocator *a, int of, bool belongs_high, size_t bytes,
                                    fsdp_tag tag, fsdp_block **block, void **data)
 {

@@ -16,19 +16,20 @@
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
  * first step and are kept from then on. Suppose that they took memory that the activations of the
- * first step have freed. Then the second step would need as much new memory for its activations,
- * with page faults. So lasting allocations have a range of their own. The range for the activations
- * is then as free at the beginning of each later step as it was at the beginning of the first step.
- * The two ranges together are no larger than a single range would be. In later steps, a single
- * range would have to contain the lasting allocations and the peak of the activations at the same
- * time.
+ * first step have freed. Then the activations of the second step would need the same amount of new
+ * memory, with page faults. So lasting allocations have a range of their own. The range for the
+ * activations is then as free at the beginning of each later step as it was at the beginning of the
+ * first step. The two ranges together are no larger than a single range would be. In later steps, a
+ * single range would have to contain the lasting allocations and the peak of the activations at the
+ * same time.
  *
  * Gradients are kept until the optimizer has read them. Before that, backward frees the activations
- * that forward allocated before the gradients. So each gradient is placed as high in the range as
- * it fits. The freed activations below the gradients can then coalesce. The exception is a gradient
- * that is computed in forward (a head with a fused loss), when all activations are in memory and
- * the logits are still to be allocated. If the logits need a little more than the free memory at
- * the high end, the range must grow there, and a gradient at the high end would prevent this. */
+ * that forward allocated before the gradients. So each gradient is placed at the highest free
+ * address at which there is enough space. The freed activations below the gradients can then
+ * coalesce. The exception is a gradient that is computed in forward (a head with a fused loss),
+ * when all activations are in memory and the logits are still to be allocated. If the logits need a
+ * little more than the free memory at the high end, the range must grow there, and a gradient at
+ * the high end would prevent this. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -39,8 +40,8 @@ typedef struct fsdp_block fsdp_block;
 typedef struct fsdp_memory_source {
     /* Reserve `bytes` bytes of addresses, without memory. */
     fsdp_status (*reserve)(void *self, size_t bytes, void **base);
-    /* Give [at, at + bytes) memory. The range is part of a reserved range, and `at` and `bytes` are
-     * multiples of growth_bytes. */
+    /* Back the addresses [at, at + bytes) with memory. They are inside a reserved range, and `at`
+     * and `bytes` are multiples of growth_bytes. */
     fsdp_status (*commit)(void *self, void *at, size_t bytes);
     /* Give a reserved range back to the system, with its memory. */
     void (*release)(void *self, void *base, size_t bytes);
@@ -49,7 +50,7 @@ typedef struct fsdp_memory_source {
     fsdp_status (*alloc)(void *self, size_t bytes, void **data);
     void (*free)(void *self, void *data);
     /* @} */
-    size_t growth_bytes; /* arenas grow by multiples of this; a power of 2 */
+    size_t growth_bytes; /* arenas grow by multiples of this number of bytes; a power of 2 */
     bool
         blocks_are_alone; /* each block is an allocation of its own, for tools that find overruns */
     bool meta;            /* true: there is no memory, and the functions above are not called */
@@ -88,8 +89,8 @@ void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
  * allocated itself (shared buffers). When such memory is freed, call this with a negative
  * `bytes`. */
 void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
-/* Set a limit: an allocation fails with FSDP_ERR_NOMEM if it would raise the allocated memory, all
- * tags together, above `bytes`. 0: no limit. */
+/* Set a limit. An allocation then fails with FSDP_ERR_NOMEM if it would raise the allocated memory
+ * of all tags together above `bytes`. If `bytes` is 0, there is no limit. */
 void fsdp_allocator_set_limit(fsdp_allocator *allocator, int64_t bytes);
 const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *allocator);
 void fsdp_allocator_reset_peak(fsdp_allocator *allocator);

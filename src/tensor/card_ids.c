@@ -1,4 +1,5 @@
-/* Which cards a process may use: Accelerate's gpu_ids and the variable CUDA_VISIBLE_DEVICES. */
+/* Restricts the cards that a process may use: checks Accelerate's gpu_ids, and sets the variable
+ * CUDA_VISIBLE_DEVICES. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

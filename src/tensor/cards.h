@@ -1,4 +1,4 @@
-/* The cards of this machine, and which device the name that a user gives means.
+/* The cards of this machine, and the names by which a user chooses a device.
  *
  * Note [Choosing a device]. Commands, $FSDP_DEVICE and fsdp_device_options.name take these names:
  *
@@ -9,7 +9,8 @@
  *     auto      a card if one can be used, otherwise the CPU. A card can be used if its compute
  *               capability is at least 8.0 and this program has code for it. Rank r takes the
  *               usable card r modulo the number of usable cards.
- *     meta      computes shapes only; meta:cuda counts memory as on a card
+ *     meta      computes only shapes, and counts memory as on the CPU; meta:cuda counts memory as
+ *               on a card
  *
  * The library's default is cpu. The default of commands, and of fsdp_default_device(), is auto. The
  * testing build has an emulated card: `cuda` finds it, `auto` does not. */
@@ -34,8 +35,8 @@ typedef struct fsdp_card {
 /* The questions that this library asks CUDA about cards. Each function initializes the driver. Only
  * free_bytes() allocates memory on a card. */
 typedef struct fsdp_card_ops {
-    fsdp_status (*count)(int *n); /* Set *n to the number of cards. FSDP_ERR_UNSUPPORTED if there is
-                                     no card; the message says why. */
+    fsdp_status (*count)(int *n); /* Set *n to the number of cards. Return FSDP_ERR_UNSUPPORTED if
+                                     there is no card; the message says why. */
     fsdp_status (*describe)(int ordinal, fsdp_card *card);
     /* Set *bytes to the amount of a card's memory that no process uses. */
     fsdp_status (*free_bytes)(int ordinal, int64_t *bytes);
@@ -68,7 +69,8 @@ int fsdp_cards_usable(void);
 void fsdp_card_choose_code(const char *codes, int capability, char code[FSDP_CARD_CODE_BYTES]);
 
 /* Check the names [n] of cards in Accelerate's gpu_ids: "all" alone, or numbers and UUIDs
- * ("GPU-..."), each given once. The message of FSDP_ERR_INVALID contains the wrong name. */
+ * ("GPU-..."), each given once. If a name is invalid, return FSDP_ERR_INVALID with a message that
+ * contains this name. */
 FSDP_MUST_CHECK fsdp_status fsdp_cards_check_ids(const char *const *ids, size_t n);
 /* Let this process and its children use only the cards `ids` [n]: set CUDA_VISIBLE_DEVICES. Change
  * nothing if n is 0, or if the only name is "all". Call this before the first card is used. */

@@ -1,5 +1,5 @@
-/* Memory of a card, for an allocator. The allocator's arenas are ranges of virtual addresses. They
- * get memory in parts, as they grow, through the driver's virtual memory management
+/* Memory of a card, for an allocator. The allocator's arenas are ranges of virtual addresses. When
+ * an arena grows, it gets more memory through the driver's virtual memory management
  * (cuMemAddressReserve, cuMemCreate, cuMemMap). So they grow in place, as arenas of host memory do.
  * The driver's functions are looked up at run time, because a machine without a card has no driver
  * to link with. */

@@ -9,8 +9,8 @@
 #include "src/tensor/device.h"
 
 /* cudaIpcGetMemHandle() gives other processes access to the driver's whole block, not only to the
- * bytes of one cudaMalloc(). So the size of each buffer is rounded up to whole blocks, and no other
- * buffer is in them. */
+ * bytes of one cudaMalloc(). So the size of each buffer is rounded up to whole blocks, so that no
+ * other buffer is in these blocks. */
 #define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 
 static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
@@ -20,8 +20,8 @@ static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
                       "device cuda:%d: %s: %s", device, call, cudaGetErrorString(error));
 }
 
-/* Set `identity` to the UUID of the card. It is the same in all processes, although the card's
- * number may differ. */
+/* Set `identity` to the UUID of the card. The UUID is the same in all processes, although the
+ * card's number may differ. */
 static fsdp_status identify(int device, char identity[64])
 {
     _Static_assert(sizeof(cudaUUID_t) <= 64, "a UUID fits into the handle");

@@ -9,14 +9,15 @@
  *   caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
  *   only for kernels. A device may have memory of its own, which the host cannot read or write
- *   (fsdp_device_has_own_memory()). So the host copies: it reads with fsdp_device_to_host(), which
- *   waits for all kernels that were started, and writes with fsdp_device_from_host() and
- *   fsdp_device_memset(), which are ordered with kernels. A host copy (host_copy.h) copies only on
- *   devices with memory of their own. fsdp_tensor_data() is for users of the library and for tests.
- * - Memory may be returned to the allocator at any time, since kernels that use it next come
- *   later in the stream. Some users of memory are outside the device: another rank (at the end of a
- *   phase, or in a collective), another thread, a file, and the heap. The stream does not order
- *   their accesses. Before memory is given to such a user, the rank waits for the device
+ *   (fsdp_device_has_own_memory()). So the host copies elements: it reads with
+ *   fsdp_device_to_host(), which waits for all kernels that were started, and writes with
+ *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels. A host copy
+ *   (host_copy.h) really copies only on devices with memory of their own. fsdp_tensor_data() is for
+ *   users of the library and for tests.
+ * - Memory may be returned to the allocator at any time, because the kernels that use this memory
+ *   next come later in the stream. Some users of memory are outside the device: another rank (at
+ *   the end of a phase, or in a collective), another thread, a file, and the heap. The stream does
+ *   not order their accesses. Before memory is given to such a user, the rank waits for the device
  *   (fsdp_device_synchronize()). If the user is another thread, that thread may wait for an event
  *   instead, while the rank continues. Before and after a kernel that uses memory of another
  *   device, the rank waits for both devices: fsdp_devices_synchronize().
@@ -64,7 +65,7 @@ typedef struct fsdp_device_ops {
     /* The copy for fsdp_device_peek(), which does not wait for kernels. NULL if to_host is NULL. */
     fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
-    /* The functions by which ranks share memory of the device. NULL: ranks share host memory. */
+    /* The functions with which ranks share memory of the device. NULL: ranks share host memory. */
     const fsdp_shared_memory_ops *shared_memory;
 } fsdp_device_ops;
 
@@ -85,7 +86,7 @@ typedef struct fsdp_device_traits {
      * activated_rows_bytes for forward if memory matters more than time. */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
     /* A sum over the gradients of many micro-batches is computed in parts of at most this many
-     * elements, so that it needs temporary memory for one part only. */
+     * elements, so that it needs temporary memory for only one part. */
     int64_t sum_numel;
     /* True if products with the same input are computed as one larger product: Note [Joined
      * products] in src/autograd/joined_linear.h. */
@@ -165,8 +166,8 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
 }
 
 /* Wait until the kernels of both devices have run. Call it before and after kernels of one device
- * that use memory of the other, because neither stream orders such accesses. No effect if a ==
- * b. */
+ * that use memory of the other device, because neither stream orders such accesses. No effect if a
+ * == b. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b);
 
 /* Return an event that occurs once all kernels started so far have run, or NULL if they have run

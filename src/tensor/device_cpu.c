@@ -1,4 +1,4 @@
-/* The CPU device. Kernels have run when their call returns, so there is no stream. */
+/* The CPU device. When the call of a kernel returns, the kernel has run, so there is no stream. */
 #include "src/kernels/cpu/product.h"
 #include "src/tensor/device.h"
 

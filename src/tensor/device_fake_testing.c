@@ -1,8 +1,8 @@
 /* The fake device, which is for tests. It uses the CPU's kernels, but starts them late, after
  * random delays (src/kernels/fake/stream_testing.h). If the code under test lacks a wait, its
  * results differ, and ThreadSanitizer reports a data race. The fake device has memory of its own,
- * which happens to be at addresses of the host: if the code under test uses it without a copy, the
- * host faults (fake_memory_testing.h). */
+ * which happens to be at addresses of the host: if the host accesses these addresses directly, it
+ * faults (fake_memory_testing.h). */
 #include <pthread.h>
 
 #include "src/kernels/cpu/product.h"

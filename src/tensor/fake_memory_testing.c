@@ -20,7 +20,7 @@ typedef struct range {
     fsdp_fake_memory *memory; /* NULL: this entry of the array is free */
     char *base;
     size_t bytes;
-    size_t begin, end; /* bytes [begin, end) of the range have memory */
+    size_t begin, end; /* only bytes [begin, end) of the address range are backed by memory */
 } range;
 
 struct fsdp_fake_memory {
@@ -39,8 +39,9 @@ static bool is_in(const range *r, const void *address)
     return r->memory && at >= base && at - base < r->bytes;
 }
 
-/* Write a message if the address is in a range. The handler cannot take the lock. If another thread
- * is changing a range, this does no harm, because only the message depends on the range. */
+/* Handle a fault: write a message if the address is in a range. The handler cannot take the lock,
+ * so another thread may be changing a range. This does no harm, because only the message depends on
+ * the ranges. */
 __attribute__((no_sanitize("thread"))) static void on_fault(int number, siginfo_t *info,
                                                             void *context)
 {
@@ -50,7 +51,7 @@ __attribute__((no_sanitize("thread"))) static void on_fault(int number, siginfo_
         if (is_in(&ranges[i], info->si_addr) &&
             write(STDERR_FILENO, message, sizeof message - 1) < 0)
             break;
-    /* the access is then repeated, and the previous handler gets its fault */
+    /* when this handler returns, the access is repeated, and the previous handler gets the fault */
     sigaction(number, &before, NULL);
 }
 
@@ -121,7 +122,8 @@ static fsdp_status reserve(void *self, size_t bytes, void **base)
     return status;
 }
 
-/* Give [at, at + bytes) memory. The part of a range that has memory grows at both ends. */
+/* Back the addresses [at, at + bytes) with memory. The part of a range that has memory grows at
+ * both ends. */
 static fsdp_status commit(void *self, void *at, size_t bytes)
 {
     const fsdp_fake_memory *m = self;

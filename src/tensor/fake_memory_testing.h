@@ -1,7 +1,7 @@
 /* The memory of the fake device. As with the memory of a card, the host cannot read or write it:
  * its pages are protected except while the fake stream runs a command or a copy is made. If the
  * host uses the memory at another time, it faults, and a line on stderr says why. Under
- * AddressSanitizer, whose allocator provides the memory, there is no such protection. */
+ * AddressSanitizer, the sanitizer's allocator provides the memory, and pages are not protected. */
 #pragma once
 #include "src/tensor/allocator.h"
 

@@ -2,9 +2,9 @@
  *
  * Note [Halved storages]. Operations may read a parameter as bfloat16 while the optimizer reads it
  * as float32. The bits of the bfloat16 value are half of the bits of the float32 value (Note
- * [Halves] in src/base/halves.h), so the value is stored only once. The upper halves are stored
- * where operations read them. The memory of the upper halves does not belong to the storage, and
- * all ranks may map it. The memory of the lower halves and of the mark bits belongs to the storage.
+ * [Halves] in src/base/halves.h), so the value is stored only once. The upper halves are in memory
+ * that operations read. This memory does not belong to the storage, and all ranks may map it. The
+ * memory of the lower halves and of the mark bits belongs to the storage.
  *
  * While no read or write is open, the storage has no data. During a read or a write, that is, from
  * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, it has a joined copy
@@ -35,6 +35,6 @@ static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 /* Return the halves of a halved tensor. The caller may write to them. */
 fsdp_halves fsdp_tensor_halves(const fsdp_tensor *tensor);
 /* Copy bytes [offset, offset + bytes) of the joined values to `out`. Any thread may call this while
- * no thread writes the storage. */
+ * no thread writes to the storage. */
 FSDP_MUST_CHECK fsdp_status fsdp_halved_read(const fsdp_storage *storage, size_t offset, void *out,
                                              size_t bytes);

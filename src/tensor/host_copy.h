@@ -13,9 +13,8 @@ typedef struct fsdp_host_copy {
     void *buffer; /* owned: equals `data`, or NULL if `data` is the tensor's memory */
 } fsdp_host_copy;
 
-/* Create a host copy. Its elements are undefined until fsdp_host_copy_read(). Fails with
- * FSDP_ERR_STATE if the tensor has no data now. On meta, set copy->data to NULL and return
- * FSDP_OK. */
+/* Create a host copy. Its elements are undefined until fsdp_host_copy_read(). Return FSDP_ERR_STATE
+ * if the tensor has no data now. On meta, set copy->data to NULL and return FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_host_copy_create(fsdp_host_copy *copy, const fsdp_tensor *tensor);
 /* Free the copy's buffer. Accepts a copy that is all zeros or whose creation has failed. */
 void fsdp_host_copy_destroy(fsdp_host_copy *copy);
@@ -29,7 +28,7 @@ static inline FSDP_MUST_CHECK fsdp_status fsdp_host_copy_read(const fsdp_host_co
 }
 /* Copy bytes [offset, offset + bytes) from the host copy to the tensor, in order with kernels. When
  * the call returns, the caller may change the buffer. (If the host copy is the tensor's memory
- * itself, the host may change it only while no kernel uses it.) */
+ * itself, the host may change this memory only while no kernel uses it.) */
 void fsdp_host_copy_write_part(const fsdp_host_copy *copy, size_t offset, size_t bytes);
 static inline void fsdp_host_copy_write(const fsdp_host_copy *copy)
 {

@@ -26,8 +26,8 @@ typedef struct offload_set {
     fsdp_staged *parts; /* list of the set's storages */
     set_state state;
     uint64_t ticket; /* ticket of the last request; used in SET_COMING and SET_GOING */
-    bool dirty;      /* the memory has changes that have not been written to the stage */
-    int users;       /* number of open reads and writes */
+    bool dirty; /* the values in memory have changed since they were last written to the stage */
+    int users;  /* number of open reads and writes */
     struct offload_set *older, *newer; /* neighbors in the list of sets with memory */
 } offload_set;
 
@@ -290,9 +290,9 @@ static bool is_idle_neighbor(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Make room for `set`, by freeing the memory of idle sets of the same kind (parameters, or other
- * data). First, start writing each dirty idle set to the stage. Then free the memory of the idle
- * sets, except for the `keep` sets that were used most recently. */
+/* Free memory for `set`: that of idle sets of the same kind (parameters, or other data). First,
+ * start writing each dirty idle set to the stage. Then free the memory of the idle sets, except for
+ * the `keep` sets that were used most recently. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -328,8 +328,8 @@ static fsdp_status alloc_parts(offload_set *set)
     return FSDP_OK;
 }
 
-/* Start reading a set in state SET_OUT. If memory is short, first free the memory of all idle sets
- * of its kind. */
+/* Start reading a set that is in state SET_OUT. If an allocation fails, first free the memory of
+ * all idle sets of its kind. */
 static fsdp_status bring_in(offload_set *set)
 {
     FSDP_TRY(make_room(set, IDLE_SETS));
@@ -439,10 +439,10 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* Give the part bytes of the stage: a hole of its size or, if there is none, new bytes at the end.
- * Data other than parameters must begin as zeros. New bytes are zeros already, but a hole contains
- * old data, so zeros are written to it. Parameters may begin with any values, because they are
- * always written before they are read. */
+/* Assign bytes of the stage to the part: a hole of the part's size or, if there is no such hole,
+ * new bytes at the end of the stage. Data other than parameters must begin as zeros. New bytes are
+ * zeros already, but a hole contains old data, so zeros are written to it. Parameters may begin
+ * with any values, because they are always written before they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -485,7 +485,8 @@ static void remove_part(fsdp_storage *st)
 
 static const fsdp_storage_kind staged_kind = {begin_use, end_use, remove_part, key_of};
 
-/* Add a part to the set: give it bytes of the stage, and memory if the set has memory now. */
+/* Add a part to the set. Assign bytes of the stage to the part, and allocate memory for it if the
+ * set has memory now. */
 static fsdp_status add_part(offload_set *set, fsdp_staged *part)
 {
     fsdp_offload *o = set->unit->offload;

@@ -16,11 +16,11 @@ typedef struct fsdp_shared_memory_handle {
 } fsdp_shared_memory_handle;
 
 typedef struct fsdp_shared_memory_ops {
-    /* Create `bytes` bytes of memory filled with zeros. Set *data to their address, and fill in
-     * *handle. */
+    /* Create `bytes` bytes of memory that are filled with zeros. Set *data to the address of the
+     * memory, and fill in *handle. */
     fsdp_status (*create)(int device, size_t bytes, void **data, fsdp_shared_memory_handle *handle);
-    /* Set *data to the address of the memory in this process. Fails with FSDP_ERR_UNSUPPORTED if
-     * the memory is on another card than `device`. */
+    /* Set *data to the address of the memory in this process. Return FSDP_ERR_UNSUPPORTED if the
+     * memory is on another card than `device`. */
     fsdp_status (*attach)(int device, const fsdp_shared_memory_handle *handle, void **data);
     /* Each rank that attached calls this, after its last kernel that uses the memory has run. */
     void (*detach)(const fsdp_shared_memory_handle *handle, void *data);

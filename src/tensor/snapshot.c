@@ -32,7 +32,8 @@ typedef struct watch watch;
 struct fsdp_snapshot_part {
     watch *watch;
     size_t offset, bytes; /* position and size in the storage */
-    block *blocks; /* [n_blocks]; each is BLOCK_BYTES bytes of the part, the last one maybe fewer */
+    block *blocks; /* [n_blocks]; each block is BLOCK_BYTES bytes of the part; the last block may be
+                      smaller */
     size_t n_blocks;
     fsdp_snapshot_part *next; /* next part of the same watched storage */
 };
@@ -88,8 +89,8 @@ static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)
     s->used_bytes -= bytes;
 }
 
-/* Copy block i of the part. Return false if the pool has no room for the copy or if copying fails.
- * The thread that wants to write must then wait until the reader has read the block. */
+/* Copy block i of the part. Return false if the pool has no space left for the copy, or if copying
+ * fails. The thread that wants to write must then wait until the reader has read the block. */
 static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     block *b = &part->blocks[i];

@@ -5,14 +5,15 @@
  * write to the storage (fsdp_storage_begin_write()), the guard makes sure that the snapshot does
  * not lose the old values. It handles the storage's blocks one by one, in the thread of the writer.
  * If the reader has already read a block, there is nothing to do. Otherwise the block is copied to
- * the snapshot's pool. If the pool has no room for the copy, the writer waits until the reader has
- * read the block or has freed another copy. If the reader is reading the block at this moment, the
- * writer waits for the end of this read. Such a wait is short, because the reader only copies the
- * block, and writes the copy to the disk later. A storage that is never written is never copied.
+ * the snapshot's pool. If the pool has no space left for the copy, the writer waits until the
+ * reader has read the block or has freed another copy. If the reader is reading the block at this
+ * moment, the writer waits for the end of this read. Such a wait is short, because the reader only
+ * copies the block, and writes the copy to the disk later. A storage that is never written is never
+ * copied.
  *
- * A write to one part of a storage may copy all watched blocks of the storage. For example, a unit
- * whose operations read the master weights, and not copies of them in another dtype, has all its
- * master weights in one storage, even if some of them are frozen.
+ * A write to one part of a storage may copy all watched blocks of the storage. For example, if the
+ * operations of a unit read the master weights themselves, all master weights of the unit are in
+ * one storage, even if some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.
@@ -27,7 +28,8 @@ typedef struct fsdp_snapshot fsdp_snapshot;
 typedef struct fsdp_snapshot_part fsdp_snapshot_part;
 
 typedef struct fsdp_snapshot_stats {
-    uint64_t copied_bytes; /* bytes that writers copied before they overwrote them */
+    uint64_t copied_bytes; /* bytes that writers copied to the pool before they overwrote the
+                              originals */
     double held_s;         /* time that writers spent copying and waiting */
 } fsdp_snapshot_stats;
 

@@ -1,4 +1,4 @@
-/* The stage that is a file. It implements fsdp_stage_ops with the functions of
+/* A stage that is a file. This file implements fsdp_stage_ops with the functions of
  * src/base/file_stage.h. */
 #include "src/base/file_stage.h"
 #include "src/tensor/offload.h"

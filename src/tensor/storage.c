@@ -1,4 +1,5 @@
-/* Implements storages, which are memory that views share, and calls their guards. */
+/* Implements storages (a storage is memory that several views may share), and calls the guards of
+ * storages. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/tensor/offload.h"

@@ -7,9 +7,9 @@
 
 struct fsdp_tensor;
 
-/* A guard: functions that allow, delay or refuse a write to a storage, or forbid reads. fsdp uses a
- * guard to wait for readers, and a checkpoint uses one to copy values before the first write. The
- * guards of a storage form a list. Any function may be NULL. */
+/* A guard: functions that allow, delay or refuse a write to a storage, or forbid reads. src/fsdp
+ * uses guards to wait for readers, and a snapshot (snapshot.h) uses guards to copy values before
+ * the first write. The guards of a storage form a list. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
     /* Return an error if operations must not read the values now. On meta, tensors never have data,
      * but the function must return an error exactly when it would do so in a real run. */
@@ -47,8 +47,8 @@ struct fsdp_storage {
     /* address of the data; NULL on meta, while the tensor is resharded, and while the data is only
      * in a file or only in halves */
     void *data;
-    fsdp_block *block;             /* owned; NULL if the storage is over foreign memory */
-    fsdp_storage_guard *guards;    /* list; each is borrowed from the code that added it */
+    fsdp_block *block;             /* owned; NULL if the storage does not own its memory */
+    fsdp_storage_guard *guards;    /* list of guards; the code that added a guard owns it */
     const fsdp_storage_kind *kind; /* NULL: the data is always in memory */
     fsdp_staged *staged;           /* NULL unless the data is in a file between uses (offload.h) */
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
@@ -127,9 +127,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_create_in_forward(fsdp_device *device, f
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype,
                                                        int ndim, const int64_t *shape,
                                                        fsdp_tensor **tensor);
-/* Swap the storages, offsets and dtypes of two tensors, so that all holders of `a` have the memory
- * and values of `b`, and vice versa. The tensors must be contiguous and have the same shape, and
- * nothing may be reading or writing them. */
+/* Swap the storages, offsets and dtypes of two tensors. Afterwards, tensor `a` has the memory and
+ * values that tensor `b` had, and vice versa, for all holders of the two tensors. The tensors must
+ * be contiguous and have the same shape, and nothing may be reading or writing them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
 /* Return the tensor's address for kernels, without a wait or a check. The address is NULL on meta
  * and while the tensor is resharded. The host may not use the address: Note [Streams] in
@@ -140,8 +140,8 @@ static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
 /* Copy `n` elements of `dtype` from host memory at `src` to elements [at, at + n) of a contiguous
- * tensor. They are converted to the tensor's dtype. `src` must be aligned for `dtype`, and may be
- * reused when the call returns. */
+ * tensor. The elements are converted to the tensor's dtype. `src` must be aligned for `dtype`, and
+ * may be reused when the call returns. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_host(fsdp_tensor *t, int64_t at, const void *src,
                                                   fsdp_dtype dtype, int64_t n);
 /* Return FSDP_ERR_STATE, with the reason in the message, if the tensor has no data now. */

@@ -1,4 +1,4 @@
-/* The best settings for the CPU and for cards: see fsdp_device_traits in device.h. */
+/* The settings that are best for the CPU and for cards: see fsdp_device_traits in device.h. */
 #include "src/tensor/device.h"
 
 /* The result of an activation function is computed in parts that fit the caches of a CPU. The GEMM

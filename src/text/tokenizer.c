@@ -32,8 +32,8 @@ static bool has_type(fsdp_json_node part, const char *type)
            fsdp_json_get_str(part, "type", &is) == FSDP_OK && strcmp(is, type) == 0;
 }
 
-/* In the classes of transformers for BERT and GPT-2, some fields of tokenizer_config.json override
- * those of tokenizer.json. Do the same. */
+/* Let some fields of tokenizer_config.json override those of tokenizer.json, as the classes of
+ * transformers for BERT and GPT-2 do. */
 static fsdp_status apply_precedence(const fsdp_tokenizer_files *files, fsdp_json_node root)
 {
     char class_name[FSDP_TOKENIZER_CLASS_BYTES];

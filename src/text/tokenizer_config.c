@@ -299,7 +299,7 @@ static void guess_all_named(fsdp_tokenizer *tokenizer)
 
 /* ---- the post-processor ---- */
 
-/* TokenizersBackend.update_post_processor(). */
+/* Do the same as TokenizersBackend.update_post_processor() of transformers. */
 fsdp_status fsdp_tokenizer_set_bos_and_eos(fsdp_tokenizer *tokenizer, bool bos, bool eos)
 {
 #define SPECIAL(name, type) "{\"SpecialToken\":{\"id\":\"" name "\",\"type_id\":" type "}}"

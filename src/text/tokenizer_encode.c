@@ -74,8 +74,8 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
-/* An fsdp_piece_fn for fsdp_pre_tokenizer_split(). Append the tokens of a piece. If e->limit is
- * reached, set *done. */
+/* Append the tokens of a piece. This is the fsdp_piece_fn for fsdp_pre_tokenizer_split(). Set *done
+ * to true if e->limit is reached. */
 static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *done)
 {
     encoder *e = arg;
@@ -333,8 +333,8 @@ static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokeniz
     return FSDP_OK;
 }
 
-/* *first and *second are the numbers of tokens of two texts. Lower them so that their sum is at
- * most `most`, like the strategy longest_first of the tokenizers library. */
+/* Lower *first and *second, the numbers of tokens of two texts, so that their sum is at most
+ * `most`, like the strategy longest_first of the tokenizers library. */
 static void longest_first(size_t *first, size_t *second, size_t most)
 {
     const bool swap = *first > *second;

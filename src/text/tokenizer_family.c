@@ -1,7 +1,7 @@
 /* Makes tokenizers from files that contain only a vocabulary. The other parts of the tokenizer
  * depend on the family of models. Here, they are written in the form that they would have in a
  * tokenizer.json. They are the same as in the class of transformers that tokenizer_config.json
- * names. If it names none, the class that usually reads such files is taken. */
+ * names. If that file names no class, the class that usually reads such files is taken. */
 #include <stdio.h>
 #include <string.h>
 
@@ -217,9 +217,11 @@ static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_senten
     return FSDP_OK;
 }
 
-/* With `legacy`, the tokenizer puts a mark (U+2581) before each part of a text between added
- * tokens, even if the part begins with a space, as SentencePiece does. Without `legacy`, it puts a
- * mark only before the text. */
+/* Begin the JSON object of Llama's tokenizer with the part that replaces spaces by the mark U+2581.
+ * If `prefix` is true, this part also puts a mark before the text. If `legacy` is true, the part is
+ * a normalizer: it puts a mark before each section between added tokens, even if the section begins
+ * with a space, as SentencePiece does. Otherwise it is a pre-tokenizer, which puts a mark only
+ * before the text. */
 static void append_llama_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spec,
                                     bool prefix, bool legacy)
 {

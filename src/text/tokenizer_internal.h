@@ -56,7 +56,7 @@ typedef struct fsdp_work_pool {
 struct fsdp_tokenizer {
     char *path; /* the file that contains the vocabulary */
     fsdp_char_classes *classes;
-    /* NULL: the tokenizer has none; the same holds for pre, post and decoder */
+    /* NULL: the tokenizer has no normalizer; likewise, `pre`, `post` and `decoder` may be NULL */
     fsdp_normalizer *normalizer;
     fsdp_pre_tokenizer *pre;
     fsdp_post_processor *post;
@@ -68,7 +68,8 @@ struct fsdp_tokenizer {
     bool always_tracked;
     bool split_special_tokens, truncate_left;
     bool clean_up;                    /* clean_up_tokenization_spaces of tokenizer_config.json */
-    bool clean_up_bpe;                /* its key that lets clean_up hold for BPE, too */
+    bool clean_up_bpe;                /* the key of tokenizer_config.json that applies clean_up to
+                                       * BPE, too */
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: none */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */

@@ -128,7 +128,7 @@ static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_t
     return status;
 }
 
-/* Decode the ids and print the text, or that it is the same as `text`. */
+/* Decode the ids. Print the decoded text, or print that it is the same as `text`. */
 static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_token_list *ids)
 {
     char *decoded;
@@ -160,7 +160,7 @@ static fsdp_status print_list(checker *c, const char *name, fsdp_data_text text,
 
 /* ---- rows ---- */
 
-/* If the record is a document, or a prompt with a text, copy the text, or both texts, to
+/* If the record is a document, or a prompt with a text, copy its text or both of its texts to
  * c->whole. */
 static fsdp_status take_text(checker *c, const fsdp_record_batch *batch, size_t i)
 {

@@ -24,8 +24,8 @@ typedef struct fsdp_output_options {
 
 typedef struct fsdp_token_output fsdp_token_output;
 
-/* Return true if `path` ends in .bin: then the output is a single token file. Otherwise, it is a
- * folder. */
+/* Return true if `path` ends in .bin, which means that the output is a single token file.
+ * Otherwise, the output is a folder. */
 bool fsdp_output_is_file(const char *path);
 
 /* Begin the output or, with options->resume, continue the output of an interrupted run. Set *state

@@ -114,7 +114,7 @@ static fsdp_status add_folder_or_file(fsdp_record_source *s, const char *path, b
 }
 
 /* Add the files to which `path` refers. If `is_split` is true, `path` is the training data, and may
- * contain validation data as well. Then `validation` says which of the two to add. */
+ * contain validation data as well. In that case, `validation` says which of the two to add. */
 static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_split, bool validation)
 {
     char *folder;

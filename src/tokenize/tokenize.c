@@ -141,8 +141,8 @@ static void show_progress(tokenize_run *r)
     r->bar_done = done;
 }
 
-/* An fsdp_pipeline_ops.write function. Even if it fails, r->state counts only batches that were
- * written completely. */
+/* Write the result of a batch (fsdp_pipeline_ops.write). Even if this fails, r->state counts only
+ * batches that were written completely. */
 static fsdp_status write_batch(void *self, const fsdp_record_batch *batch, void *result)
 {
     tokenize_run *r = self;
@@ -207,16 +207,16 @@ static fsdp_status check_rows(tokenize_run *r)
 }
 
 /* Return true if a run that failed with `status` can be continued with --resume. If the cause was
- * an error in the data, it cannot: the user must change the data, and then the rows that were
- * written may be wrong. */
+ * an error in the data, the run cannot be continued: the user must change the data, and the rows
+ * that were already written may then be wrong. */
 static bool can_go_on(fsdp_status status)
 {
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
-/* Return the words that a message which recommends --resume must add if this run has --overwrite:
- * the user must replace --overwrite, because the two options exclude each other. The journal
- * remembers that --overwrite was given. */
+/* If this run has --overwrite, return the words that a message which recommends --resume must add:
+ * the user must give --resume in place of --overwrite, because the two options exclude each other.
+ * The journal remembers that --overwrite was given. */
 static const char *in_place_of(const tokenize_run *r)
 {
     return r->config->overwrite ? " in place of --overwrite" : "";

@@ -36,8 +36,8 @@ typedef struct fsdp_tokenize_config {
     /* --train-vocab: write no token files; train a tokenizer with this many tokens; 0: not given */
     int64_t train_vocab;
     int64_t min_frequency;
-    /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2, so that 0 is
-     * GPT-2's */
+    /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2, so that 0 means
+     * GPT-2's pattern */
     int words;
     fsdp_option_list special_tokens;
 
@@ -79,8 +79,8 @@ void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *inputs);
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
                                               const fsdp_tokenize_inputs *inputs,
                                               const char *description, fsdp_progress **bar);
-/* `uses` are the FSDP_USES_* flags of the rows (src/data/rows/rows_form.h). Return FSDP_ERR_INVALID
- * if the user gave an option that has no effect on rows with these flags. */
+/* Return FSDP_ERR_INVALID if the user gave an option that has no effect on rows with the flags
+ * `uses`, which are FSDP_USES_* flags (src/data/rows/rows_form.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config *config,
                                                      unsigned uses);
 

@@ -55,7 +55,7 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
 
 /* Find the end of a run: consecutive items with the same key at `level`. Item i is the first item
  * of the run. Set *next to the index after the last item of the run, which is at most `end`.
- * FSDP_ERR_INVALID if two items of the run conflict, like "a" and "a.b". */
+ * Returns FSDP_ERR_INVALID if two items of the run conflict, like "a" and "a.b". */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

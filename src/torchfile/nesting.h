@@ -28,9 +28,9 @@ typedef struct fsdp_nesting {
     fsdp_status (*write_item)(void *context, size_t i);
 } fsdp_nesting;
 
-/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID if the keys of two items
- * conflict, like "a" and "a.b"; if the indices of a list are not 0, 1, 2, ...; or if an item is
- * nested too deeply. The message contains the name of the item. Errors of write_item() are
+/* Write items [0, n) to `pickle` as one nested value. Returns FSDP_ERR_INVALID if the keys of two
+ * items conflict, like "a" and "a.b"; if the indices of a list are not 0, 1, 2, ...; or if an item
+ * is nested too deeply. The message contains the name of the item. Errors of write_item() are
  * returned. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,
                                                fsdp_pickle_writer *pickle);

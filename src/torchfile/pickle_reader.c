@@ -492,7 +492,7 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
-/* Push a BYTES value with one byte for each character of a UTF-8 text. FSDP_ERR_FORMAT if a
+/* Push a BYTES value with one byte for each character of a UTF-8 text. Returns FSDP_ERR_FORMAT if a
  * character is above U+00FF. */
 static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
 {
@@ -532,7 +532,7 @@ static fsdp_status push_record(machine *m, const fsdp_pickle_name *callee, fsdp_
     return push(m, value);
 }
 
-/* set([1, 2]) */
+/* Push the SET that a call like set([1, 2]) makes. `args` has the list, or is empty. */
 static fsdp_status push_set(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *set, *const *items = args->list.items;

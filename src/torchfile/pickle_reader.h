@@ -109,9 +109,9 @@ typedef struct fsdp_pickle_names {
 typedef struct fsdp_pickle fsdp_pickle;
 
 /* Read the pickle at the start of `data` [bytes]. It ends with STOP; any bytes after that are
- * ignored. `label` is the prefix of messages. FSDP_ERR_FORMAT if the pickle is malformed.
- * FSDP_ERR_UNSUPPORTED if it has an unknown opcode, or a tensor with an attribute that is not a
- * plain value. The message contains the offset of the opcode. */
+ * ignored. `label` is the prefix of messages. Returns FSDP_ERR_FORMAT if the pickle is malformed.
+ * Returns FSDP_ERR_UNSUPPORTED if it has an unknown opcode, or a tensor with an attribute that is
+ * not a plain value. The message contains the offset of the opcode. */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_create(const char *label, const void *data, size_t bytes,
                                                const fsdp_pickle_names *names,
                                                fsdp_pickle **pickle);

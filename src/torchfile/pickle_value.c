@@ -46,9 +46,9 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
     return text;
 }
 
-/* Each turn of the loop goes one level down, from a value to one of the values inside it that is
- * OPAQUE or contains an OPAQUE value. The loop never goes up again, so it ends after at most
- * FSDP_PICKLE_MAX_DEPTH turns. */
+/* Find the first OPAQUE value. Each turn of the loop goes one level down, from a value to one of
+ * the values inside it that is OPAQUE or contains an OPAQUE value. The loop never goes up again, so
+ * it ends after at most FSDP_PICKLE_MAX_DEPTH turns. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
 {
     while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {

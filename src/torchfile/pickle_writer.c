@@ -69,7 +69,7 @@ void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8)
 
 /* ---- shared texts ---------------------------------------------------------------------------- */
 
-/* FNV-1a */
+/* Return the FNV-1a hash of a text. */
 static size_t hash_text(const char *text)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -78,7 +78,7 @@ static size_t hash_text(const char *text)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Return the place of a text in the table, or the free place where it belongs. */
+/* Return the slot of a text in the table, or the free slot in which to store the text. */
 static struct fsdp_pickle_shared *place_of(struct fsdp_pickle_shared *table, size_t cap,
                                            const char *text)
 {
@@ -88,7 +88,7 @@ static struct fsdp_pickle_shared *place_of(struct fsdp_pickle_shared *table, siz
     return &table[at];
 }
 
-/* Make room for one more text. Return false if memory ran out. */
+/* Make sure that the table has a free slot for one more text. Return false if memory ran out. */
 static bool grow_table(fsdp_pickle_writer *w)
 {
     const size_t cap = w->shared_cap ? 2 * w->shared_cap : 64;
@@ -106,8 +106,8 @@ static bool grow_table(fsdp_pickle_writer *w)
     return true;
 }
 
-/* Put an opcode with the number of a text: BINPUT or BINGET for small numbers, LONG_BINPUT or
- * LONG_BINGET for others. */
+/* Put an opcode with the memo number of a text. The opcode is `small` (BINPUT or BINGET) for a
+ * number of one byte, and `large` (LONG_BINPUT or LONG_BINGET) for other numbers. */
 static void put_memo(fsdp_pickle_writer *w, char small, char large, uint32_t number)
 {
     const bool is_small = number <= UINT8_MAX;
@@ -223,7 +223,8 @@ void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text)
     fsdp_str_append(&w->text, text->data, text->len);
 }
 
-/* LONG1 */
+/* Put an integer of any size with the opcode LONG1. `data` [bytes] is its little-endian two's
+ * complement. */
 static void put_big_int(fsdp_pickle_writer *w, const char *data, size_t bytes)
 {
     put_number(w, '\x8a', 1, bytes);

@@ -58,10 +58,10 @@ void fsdp_pickle_build(fsdp_pickle_writer *w);
  * numbers in `text` would be wrong if `w` already had classes or functions. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a copy of a value that was read from another pickle. A value that is contained in several
- * others is written several times. FSDP_ERR_UNSUPPORTED if the value is or contains an object, a
- * name, a persistent id, or an int of more than 255 bytes. FSDP_ERR_INVALID if it is nested too
- * deeply, or if the pickle becomes longer than 1 GiB. After an error, `w` can only be passed to
- * fini(). */
+ * others is written several times. Returns FSDP_ERR_UNSUPPORTED if the value is or contains an
+ * object, a name, a persistent id, or an int of more than 255 bytes. Returns FSDP_ERR_INVALID if it
+ * is nested too deeply, or if the pickle becomes longer than 1 GiB. After an error, `w` can only be
+ * passed to fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,
                                                   const fsdp_pickle_value *value);
 /* Turn the last value into a persistent id (opcode BINPERSID). */

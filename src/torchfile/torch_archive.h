@@ -12,15 +12,15 @@
 typedef struct fsdp_torch_archive fsdp_torch_archive;
 
 /* Read the archive `data` [bytes], a mapping that must outlive *archive. `path` is the prefix of
- * messages. The checksum of data.pkl is verified. FSDP_ERR_FORMAT for malformed archives.
- * FSDP_ERR_UNSUPPORTED for old formats of torch.save, TorchScript programs, big-endian data, and
- * compressed archives; the message says what to do instead. */
+ * messages. The checksum of data.pkl is verified. Returns FSDP_ERR_FORMAT for malformed archives.
+ * Returns FSDP_ERR_UNSUPPORTED for old formats of torch.save, TorchScript programs, big-endian
+ * data, and compressed archives; the message says what to do instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_create(const char *path, const unsigned char *data,
                                                       size_t bytes, fsdp_torch_archive **archive);
 void fsdp_torch_archive_destroy(fsdp_torch_archive *archive); /* accepts NULL */
 const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archive);
 
-/* After this call, fsdp_torch_archive_tensor() verifies the checksums of storages of any size. */
+/* Make later calls of fsdp_torch_archive_tensor() verify the checksums of storages of any size. */
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive);
 
 /* Return FSDP_ERR_UNSUPPORTED if `root`, the outermost value, is OPAQUE. This happens, for example,
@@ -31,8 +31,8 @@ bool fsdp_torch_is_tensor(const fsdp_pickle_value *value);
 
 /* Set *entry to a description of the tensor `value`. *entry borrows `name` from the caller, and
  * everything else from the archive. If the tensor is contiguous, entry->data is in the mapping.
- * Other tensors (transposed, expanded) are copied in row-major order. FSDP_ERR_UNSUPPORTED if all
- * copies together would need more than 1 MiB plus twice the size of the archive.
+ * Other tensors (transposed, expanded) are copied in row-major order. Returns FSDP_ERR_UNSUPPORTED
+ * if all copies together would need more than 1 MiB plus twice the size of the archive.
  *
  * The checksum of the tensor's storage is verified if the storage has at most 4 KiB, or if
  * fsdp_torch_archive_check_all() was called. */

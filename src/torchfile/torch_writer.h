@@ -35,8 +35,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, 
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer);
 /* Put a contiguous tensor as the next value. It gets a storage that no other tensor has. *tensor is
  * set to the number of the tensor, which can be passed to tied(). `dtype_name` is the name of the
- * dtype in safetensors: "F32", "BF16", "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does
- * not have. FSDP_ERR_INVALID if the tensor has too many bytes. */
+ * dtype in safetensors: "F32", "BF16", "F8_E4M3". Returns FSDP_ERR_UNSUPPORTED for dtypes that
+ * torch does not have. Returns FSDP_ERR_INVALID if the tensor has too many bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
                                                      const char *dtype_name, const int64_t *shape,
                                                      int ndim, size_t *tensor);
@@ -44,16 +44,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
  * values share one storage. */
 void fsdp_torch_writer_tied(fsdp_torch_writer *writer, size_t tensor);
 
-/* End the value and begin the data. FSDP_ERR_IO if the disk has too little space for the data; the
- * message contains the needed and the free bytes. */
+/* End the value and begin the data. Returns FSDP_ERR_IO if the disk has too little space for the
+ * data; the message contains the needed and the free bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_begin_data(fsdp_torch_writer *writer);
 /* Append bytes to the data of the tensors. The data of different tensors follow each other without
- * a gap. FSDP_ERR_STATE if there are more bytes than the tensors have; FSDP_ERR_IO. */
+ * a gap. Returns FSDP_ERR_STATE if there are more bytes than the tensors have; Can also return
+ * FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data,
                                                    size_t bytes);
 /* Complete the archive and free `writer`, also on failure. If the writer created the file, it is
- * synced and renamed to its path, or deleted on failure. FSDP_ERR_STATE if a tensor has too few
- * bytes; the message contains the number of the first such tensor. */
+ * synced and renamed to its path, or deleted on failure. Returns FSDP_ERR_STATE if a tensor has too
+ * few bytes; the message contains the number of the first such tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_finish(fsdp_torch_writer *writer);
 /* Abandon the archive and free `writer`. If the writer created the file, it is deleted. Accepts
  * NULL. */

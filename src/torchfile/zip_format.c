@@ -11,8 +11,10 @@ enum {
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length of an extra field */
     END64_REST_BYTES = 44,        /* bytes of the zip64 end record that follow its size field */
-    MADE_BY = 0x031E,             /* Unix, version 3.0 */
-    NEEDED = 45                   /* version 4.5, which introduced zip64 */
+    MADE_BY = 0x031E,             /* the system and the version of zip that made the archive: Unix,
+                                   * version 3.0 */
+    NEEDED = 45                   /* the version of zip that can read the archive: 4.5, which
+                                   * introduced zip64 */
 };
 
 static void put(fsdp_str *out, int width, uint64_t value)
@@ -74,8 +76,8 @@ void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, FSDP_ZIP_LOCAL);
     put(out, 2, 0);
     put(out, 2, flags(entry));
-    /* 18 bytes of zeros: method, time and date with 2 bytes each; checksum, stored size and size
-     * with 4 bytes each. */
+    /* 18 bytes of zeros: method, time and date with 2 bytes each; checksum, compressed size and
+     * uncompressed size with 4 bytes each. */
     put(out, 8, 0);
     put(out, 8, 0);
     put(out, 2, 0);

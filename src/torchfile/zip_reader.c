@@ -214,8 +214,8 @@ static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint
 }
 
 /* Set *name to the part of an entry's name that follows the archive's top folder. `top` is the
- * first entry of the archive, and its name begins with the top folder. FSDP_ERR_FORMAT if the entry
- * is not in this folder. */
+ * first entry of the archive, and its name begins with the top folder. Returns FSDP_ERR_FORMAT if
+ * the entry is not in this folder. */
 static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry, const central *top,
                                const char **name, size_t *bytes)
 {
@@ -344,8 +344,8 @@ fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader)
     return FSDP_OK;
 }
 
-/* Compute the checksum of a record. If `mapped`, release the pages of the record as soon as they
- * have been read. */
+/* Compute the checksum of a record. If `mapped` is true, release the pages of the record as soon as
+ * they have been read. */
 static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 {
     fsdp_crc32_table table;

@@ -21,7 +21,7 @@ typedef struct fsdp_zip_record {
 typedef struct fsdp_zip_reader fsdp_zip_reader;
 
 /* Read the directory of the archive `data` [bytes], which must outlive the reader. `label` is the
- * prefix of messages. FSDP_ERR_FORMAT if the data are not an archive, or are damaged. */
+ * prefix of messages. Returns FSDP_ERR_FORMAT if the data are not an archive, or are damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_create(const char *label, const unsigned char *data,
                                                    size_t bytes, fsdp_zip_reader **reader);
 void fsdp_zip_reader_destroy(fsdp_zip_reader *reader); /* accepts NULL */

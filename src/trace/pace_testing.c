@@ -10,8 +10,9 @@
 #include "src/base/clock.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static double flops_per_ns;               /* 0: products take the time that they take */
-static _Thread_local int64_t due_ns;      /* the end of the last product; 0: none is under way */
+static double flops_per_ns;               /* 0: the rate is not limited */
+static _Thread_local int64_t due_ns;      /* the time at which the last product must end; 0: no
+                                           * product is under way */
 static _Atomic int64_t given_ns, late_ns; /* sums over the ranks that are threads of the process */
 
 static void print_times(void)

@@ -80,8 +80,8 @@ static int64_t cpu_clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Copy `text` to `at`, but not beyond `end`. Characters that would break JSON become '_'. Return
- * the end of the copy. */
+/* Copy `text` to `at`, but not beyond `end`. Characters that are not allowed in a JSON string
+ * become '_'. Return the end of the copy. */
 static char *copy_text(char *at, const char *end, const char *text)
 {
     for (; *text && at < end; text++)
@@ -107,10 +107,10 @@ static bool is_operation(fsdp_trace_category category)
 }
 
 /* Find or create the entry for a category, a name and a detail. Names and details are static
- * strings, so this function compares pointers, not characters. In two source files, the same name
- * may have two addresses. It then has two entries, which fsdp_profile_make_names() merges later.
- * Return NULL if the table is full, or if the category is FSDP_TRACE_REST, whose names are not
- * static. */
+ * strings, so this function compares pointers, not characters. If a name occurs in two source
+ * files, it may have two addresses. It then has two entries, which fsdp_profile_make_names() merges
+ * later. Return NULL if the table is full, or if the category is FSDP_TRACE_REST, whose names are
+ * not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -247,8 +247,8 @@ void fsdp_trace_step_end(fsdp_trace *trace)
 /* --- reading a trace --- */
 
 /* Return the position of element i in a ring of `max` elements to which `n` elements have been
- * written. Element 0 is the oldest one that has not been overwritten. Return SIZE_MAX if there is
- * no element i. */
+ * written. Element 0 is the oldest one that has not been overwritten. Return SIZE_MAX if the ring
+ * has no element i. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

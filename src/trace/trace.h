@@ -59,7 +59,7 @@ typedef struct fsdp_trace_sum {
 /* The sum of all pieces that have the same category and the same name. If they are operations
  * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), the pieces also have the same `detail`. */
 typedef struct fsdp_trace_entry {
-    /* Static strings. `detail` is NULL if there is none or if the pieces are not operations. */
+    /* Static strings. `detail` is NULL if the pieces have no detail or are not operations. */
     const char *name, *detail;
     fsdp_trace_category category;
     fsdp_trace_sum sum;
@@ -83,8 +83,9 @@ void fsdp_trace_step_end(fsdp_trace *trace);
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
 /* The next four functions may be called only while a trace is attached. The inline functions
- * fsdp_trace_begin(), fsdp_trace_end() and fsdp_trace_lap() below check this before they call one
- * of the first three. src/tensor/device.h checks it before it calls fsdp_trace_add_sample(). */
+ * fsdp_trace_begin(), fsdp_trace_end() and fsdp_trace_lap() below check whether a trace is attached
+ * before they call one of the first three. src/tensor/device.h checks this before it calls
+ * fsdp_trace_add_sample(). */
 void fsdp_trace_open(fsdp_trace *trace, fsdp_trace_category category, const char *name,
                      const char *detail);
 void fsdp_trace_close(fsdp_trace *trace);
@@ -120,7 +121,7 @@ static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name
 
 /* Return event i (fsdp_trace_get_event()) or sample i (fsdp_trace_get_sample()). Event 0 is the
  * oldest event that has not been overwritten, and sample 0 the oldest such sample. Return NULL if
- * there is no event i or sample i. */
+ * the trace has no event i or sample i. */
 const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i);
 const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i);
 /* Return the number of events that were overwritten in the ring. */

@@ -23,7 +23,7 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print an entry that gives a name to the process of a rank if i is 0, or otherwise to track i - 1.
+/* Print an entry that gives a name: to the process of the rank if i is 0, otherwise to track i - 1.
  * Return the length of the text, or 0 if there is no track i - 1. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {

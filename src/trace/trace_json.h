@@ -19,10 +19,10 @@ enum {
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
-/* Write as many complete entries of `trace` as fit into text [size], and advance *cursor, which
- * says where to begin. size >= FSDP_TRACE_JSON_MIN. Return the number of bytes, or 0 if no entry is
- * left. Times are relative to base_ns. There are n_counters counters; counter i has the name
- * counters[i]. */
+/* Write as many complete entries of `trace` as fit into text [size], beginning with the entry at
+ * *cursor, and advance *cursor. `size` must be at least FSDP_TRACE_JSON_MIN. Return the number of
+ * bytes, or 0 if no entry is left. Times are relative to base_ns. There are n_counters counters;
+ * counter i has the name counters[i]. */
 size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,
                        const char *const *counters, size_t n_counters, fsdp_trace_cursor *cursor,
                        char *text, size_t size);

@@ -87,8 +87,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
     return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* Wait until the previous save has ended, then save a checkpoint. If `interrupted` is true, the
- * save is synchronous even with --async-save, because the run ends after it. */
+/* Wait until an asynchronous save in progress has ended, then save a checkpoint. If `interrupted`
+ * is true, the save is synchronous even with --async-save, because the run ends after it. */
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));

@@ -14,8 +14,8 @@
 #include "src/train/trainer_internal.h"
 
 /* If --resume is given, and the checkpoint that it selects was saved by this program, set
- * t->resumed_prefix to the --task-prefix of the saved run. The data are opened with it, so this is
- * called before they are opened. Collective. */
+ * t->resumed_prefix to the --task-prefix of the saved run. The data are opened with this prefix, so
+ * this function must be called before the data are opened. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_find_prefix(fsdp_trainer *t);
 /* If --resume is given, load the checkpoint that it selects into *t. Print the path of the
  * checkpoint, and the options that differ from those of the saved run. The model, the data and the

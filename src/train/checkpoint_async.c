@@ -18,14 +18,14 @@ struct fsdp_async_checkpoint {
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
     fsdp_checkpoint_rotation old; /* which checkpoints to remove after this one has appeared */
-    /* used on rank 0 only. The save thread writes `seconds`; the training thread may read `seconds`
-     * only after the save thread has ended */
+    /* Used on rank 0 only. The save thread writes report.seconds; the training thread may read
+     * report.seconds only after the save thread has ended. */
     fsdp_checkpoint_report report;
     double begin_s;
 };
 
-/* --- called by rank 0's save thread; by the training thread of all ranks if hosts have disks of
- * their own --- */
+/* --- called by rank 0's save thread, or, if hosts have disks of their own, by the training thread
+ * of all ranks --- */
 
 static fsdp_status write_state(void *arg, const char *dir, const fsdp_disks *disks)
 {

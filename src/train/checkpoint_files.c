@@ -18,7 +18,7 @@
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
 
-/* For each value of --state-dict-type, a file that is only in checkpoints of this type. */
+/* For each value of --state-dict-type, a file that only checkpoints of this type contain. */
 static const struct {
     const char *file;
     fsdp_state_dict_type type;
@@ -27,7 +27,7 @@ static const struct {
              {"local_state_dict_rank0.pt", FSDP_STATE_DICT_LOCAL}};
 
 enum {
-    ACCELERATE = -1 /* not an index in `forms`: the files have Accelerate's names */
+    ACCELERATE = -1 /* returned instead of an index in `forms` if no file of `forms` exists */
 };
 
 /* Return the index in `forms` of the first file that is in `dir`, or ACCELERATE if `dir` has none
@@ -123,7 +123,8 @@ static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 
 /* --- FULL_STATE_DICT: one file for the model and one for the optimizer --- */
 
-/* Read the model's and the optimizer's file into *s if `reads`, else write them from *s. */
+/* If `reads` is true, read the model's file and the optimizer's file into *s, else write both files
+ * from *s. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
 {
     char *model = fsdp_path_join(dir, MODEL), *optim = fsdp_path_join(dir, OPTIM);

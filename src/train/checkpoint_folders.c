@@ -295,8 +295,9 @@ static bool contains_step(const int64_t *steps, size_t n, int64_t step)
     return false;
 }
 
-/* Return the step of the oldest checkpoint that is kept. `all` [world_size * most] are the steps of
- * the leaders, and -1 for all other ranks and at the end of a rank's list. */
+/* Return the step of the oldest checkpoint that is kept. `all` [world_size * most] has a row of
+ * `most` steps for each rank: the steps of the rank's checkpoints if it leads a disk, then -1 in
+ * the unused elements. */
 static int64_t oldest_kept(const fsdp_checkpoint_rotation *r, const fsdp_disks *disks,
                            const int64_t *all, size_t most)
 {
@@ -314,8 +315,8 @@ static int64_t oldest_kept(const fsdp_checkpoint_rotation *r, const fsdp_disks *
     return kept < r->limit ? 0 : oldest;
 }
 
-/* Remove the checkpoints of this leader that are older than `oldest`, or later than r->step if the
- * run replaces another one. */
+/* Remove, on this leader's disk, the checkpoints of steps before `oldest`. If r->remove_later is
+ * true, also remove the checkpoints of steps after r->step. */
 static fsdp_status remove_listed(const fsdp_checkpoint_rotation *r, const int64_t *steps, size_t n,
                                  int64_t oldest)
 {
@@ -325,7 +326,9 @@ static fsdp_status remove_listed(const fsdp_checkpoint_rotation *r, const int64_
     return FSDP_OK;
 }
 
-/* `steps` [n] are the steps of this rank, which are none if it is not a leader. Collective. */
+/* Remove old checkpoints on each disk. `steps` [n] are the steps of the checkpoints on this rank's
+ * disk if this rank leads the disk; otherwise n is 0. `mine` is this rank's status so far.
+ * Collective. */
 static fsdp_status remove_on_disks(fsdp_status mine, const fsdp_checkpoint_rotation *r,
                                    const fsdp_disks *disks, fsdp_group *group, const int64_t *steps,
                                    size_t n)

@@ -42,13 +42,14 @@ typedef struct fsdp_checkpoint_rotation {
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t);
 /* Remove the checkpoints that *rotation describes. Called by rank 0 or its save thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *rotation);
-/* The same if hosts have disks of their own; each leader removes folders of its disk. A checkpoint
- * counts only if all leaders have it, so that as many checkpoints are kept that a run can resume
- * from. Collective. */
+/* Do what fsdp_checkpoint_remove_old() does if hosts have disks of their own; each leader removes
+ * folders from its disk. Only checkpoints that are on all disks count toward the number to keep,
+ * since a run can resume only from those. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old_on_disks(
     const fsdp_checkpoint_rotation *rotation, const fsdp_disks *disks, fsdp_group *group);
-/* Called on all ranks after the checkpoint `path` has appeared on the disks of several hosts. The
- * first time, rank 0 prints so, and how the files are put together. */
+/* Called on all ranks after the checkpoint `path` has appeared on the disks of several hosts. At
+ * the first call, rank 0 prints that each disk has only some of the files, and the command that
+ * collects them in one folder. */
 void fsdp_checkpoint_print_disks(fsdp_trainer *t, const char *path, const fsdp_disks *disks);
 /* Remove from `folder` the checkpoints that a killed run was writing or removing. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder);

@@ -39,7 +39,7 @@ static bool leads_host(const fsdp_trainer *t)
 
 /* ---- what this host has ---------------------------------------------------------------------- */
 
-/* Set *crc to the checksum of the file `name` in `dir`, or to 0 if there is none. */
+/* Set *crc to the checksum of the file `name` in `dir`, or to 0 if `dir` has no such file. */
 static fsdp_status checksum_of(const char *dir, const char *name, uint32_t *crc)
 {
     fsdp_mapping map = {0};
@@ -58,7 +58,7 @@ static fsdp_status checksum_of(const char *dir, const char *name, uint32_t *crc)
     return status;
 }
 
-/* Check that the files in `dir` are of the same save as its trainer_state.json. */
+/* Check that the other files in `dir` were written by the same save as its trainer_state.json. */
 static fsdp_status check_save(const char *dir)
 {
     fsdp_trainer_state_owner owner;
@@ -72,7 +72,8 @@ static fsdp_status check_save(const char *dir)
     return status;
 }
 
-/* Return FSDP_OK if a run could resume from the folder `path`, as far as this host's files show. */
+/* Return FSDP_OK if the files that this host sees in the folder `path` are those of a complete
+ * checkpoint. Set the checksums in *r. */
 static fsdp_status examine(const char *path, report *r)
 {
     if (!fsdp_path_is_directory(path))
@@ -95,8 +96,8 @@ static void fill_report(const fsdp_trainer *t, const char *path, report *r)
         snprintf(r->reason, sizeof r->reason, "%s", fsdp_last_error());
 }
 
-/* Return true if the data file `name` in `dir` is there and has the size that its checksums are
- * of. */
+/* Return true if `dir` has the data file `name`. If `is_own` is true (this program wrote the
+ * checkpoint), also require that the size of the file is the one that its checksums cover. */
 static bool has_part(const char *dir, const char *name, bool is_own)
 {
     fsdp_mapping map = {0};
@@ -122,7 +123,8 @@ static size_t count_parts(const fsdp_dcp_reader *reader)
     return n;
 }
 
-/* Append the names of the files that no host has, and the hosts that had them. */
+/* Append to `text` the names of the files that no host has, each with the host on which it was
+ * saved. */
 static void list_missing(const char *path, const fsdp_dcp_reader *reader, const int32_t *has,
                          size_t n, fsdp_str *text)
 {
@@ -145,8 +147,9 @@ static void list_missing(const char *path, const fsdp_dcp_reader *reader, const 
     fsdp_json_destroy(state);
 }
 
-/* Append to `text` which files of ranks no host has. `first` is a rank with a usable folder, and
- * `is_like_it` says whether this rank leads a host that has a folder of the same save. Collective.
+/* Write to `text` which ranks' files are on no host. `first` is a rank with a usable folder.
+ * `is_like_it` is true if this rank leads a host and its folder is of the same save as that of
+ * `first`. Collective.
  */
 static fsdp_status survey_parts(const fsdp_trainer *t, const char *path, int first, bool is_like_it,
                                 char text[FSDP_HOSTS_REASON])
@@ -188,7 +191,8 @@ static bool is_same_save(const report *a, const report *b)
            a->metadata_crc == b->metadata_crc;
 }
 
-/* Append to `text` what is wrong on which host. `first` is the first usable report, or -1. */
+/* Append to `text` the hosts that have no usable folder or a folder of another save, each with the
+ * reason. `first` is the index of the first usable report in `all`, or -1. */
 static void list_hosts(const fsdp_trainer *t, const report *all, int first, fsdp_str *text)
 {
     for (int r = 0; r < fsdp_group_world_size(t->group); r++) {
@@ -246,8 +250,8 @@ static int by_step_descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Set *steps [n] to the steps of which any host has a complete checkpoint in `folder`, in
- * descending order. The caller owns *steps. Collective. */
+/* Set *steps [n] to the steps in descending order of the checkpoints in `folder` that are complete
+ * on at least one host. The caller owns *steps. Collective. */
 static fsdp_status list_steps(const fsdp_trainer *t, const char *folder, int64_t **steps, size_t *n)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(t->group);
@@ -292,7 +296,8 @@ typedef struct choosing {
     char *path, *previous, *reason;
 } choosing;
 
-/* Examine the checkpoint of `step`. Collective. */
+/* Examine the checkpoint of `step`. If it is whole on all hosts, write its path to c->path, or to
+ * c->previous if c->path is already set. Collective. */
 static fsdp_status try_step(const choosing *c, int64_t step)
 {
     char reason[FSDP_HOSTS_REASON];

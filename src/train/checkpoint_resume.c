@@ -269,11 +269,11 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
 
 /* --- choosing a checkpoint on several hosts --- */
 
-/* What is at the path that --resume names, on one host. On hosts with disks of their own, a path
- * may be different things: the one with the largest number counts. */
+/* What kind of file or folder is at the path that --resume names, as one host sees it. If hosts
+ * with disks of their own see different kinds, the kind with the largest number counts. */
 typedef enum given_kind {
     GIVEN_NOTHING,
-    GIVEN_FOLDER, /* not a checkpoint; checkpoints may be in it */
+    GIVEN_FOLDER, /* a folder that is not a checkpoint itself, but may contain checkpoints */
     GIVEN_CHECKPOINT,
     GIVEN_FILE
 } given_kind;
@@ -289,8 +289,8 @@ static int32_t kind_of_given(const char *given)
                : GIVEN_FOLDER;
 }
 
-/* The checkpoint `given` is not whole. Return the error, which names the newest whole checkpoint in
- * the same folder. Collective. */
+/* Return the error for the checkpoint `given`, which is not whole. The message names the newest
+ * whole checkpoint in the same folder. Collective. */
 static fsdp_status refuse_not_whole(const fsdp_trainer *t, const char *given, const char *parent,
                                     const char *why)
 {
@@ -332,8 +332,8 @@ static fsdp_status choose_given_on_hosts(const fsdp_trainer *t, const char *give
     return status;
 }
 
-/* Choose the newest checkpoint in `folder`. If no host has any, leave out->path empty.
- * Collective. */
+/* Choose the newest checkpoint in `folder` that is whole on all hosts. If no host has any
+ * checkpoint, leave out->path empty. Collective. */
 static fsdp_status choose_newest_on_hosts(const fsdp_trainer *t, const char *folder, choice *out)
 {
     char reason[FSDP_HOSTS_REASON];
@@ -356,9 +356,9 @@ static fsdp_status choose_on_rank_0(const fsdp_trainer *t, choice *out)
     return fsdp_broadcast(t->group, out, sizeof *out, 0);
 }
 
-/* Hosts may have disks of their own, so all hosts examine the checkpoints. Files, folders of other
- * programs that have other names, and the errors for what does not exist are left to rank 0.
- * Collective. */
+/* Choose the checkpoint on a job whose hosts may have disks of their own: all hosts examine the
+ * checkpoints. If --resume names a file or a path that does not exist, or no whole checkpoint is
+ * found, rank 0 alone chooses, or reports the error. Collective. */
 static fsdp_status choose_on_hosts(const fsdp_trainer *t, choice *out)
 {
     const bool leads = fsdp_group_leads_host(t->group, fsdp_group_rank(t->group));
@@ -380,8 +380,9 @@ static fsdp_status choose_on_hosts(const fsdp_trainer *t, choice *out)
 
 /* --- the task prefix --- */
 
-/* Set out->path to the folder with the state of the run that --resume continues, or to "". The
- * checks of choose_checkpoint() are left to it: it is called later, and reports what is wrong. */
+/* Set out->path to the folder of the checkpoint that --resume continues, or to "" if there is none.
+ * Errors in the choice are not reported here: choose_checkpoint() is called later and reports
+ * them. */
 static fsdp_status find_saved_state(const fsdp_trainer *t, choice *out)
 {
     const char *given = t->config->resume;
@@ -400,8 +401,9 @@ static fsdp_status find_saved_state(const fsdp_trainer *t, choice *out)
     return status;
 }
 
-/* Read the task prefix from the state of this program in the checkpoint `path`. *prefix stays NULL
- * if there is none, or if the state is damaged, which fsdp_checkpoint_resume() reports. */
+/* Read the task prefix from the trainer_state.json of the checkpoint `path`, if this program wrote
+ * it. *prefix stays NULL if the file has no task prefix, or if the file is damaged;
+ * fsdp_checkpoint_resume() will report the damage. */
 static fsdp_status read_prefix(const char *path, char **prefix)
 {
     fsdp_trainer_state_owner owner;
@@ -423,7 +425,8 @@ static fsdp_status read_prefix(const char *path, char **prefix)
     return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
 }
 
-/* Give all ranks the prefix that rank 0 has read: other hosts may lack the file. Collective. */
+/* Send the prefix that rank 0 has read to all ranks, because other hosts may not have the file.
+ * Collective. */
 static fsdp_status share_prefix(fsdp_trainer *t)
 {
     int64_t bytes = t->resumed_prefix ? (int64_t)strlen(t->resumed_prefix) + 1 : 0;
@@ -477,7 +480,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* How many steps the saved run had taken, as far as its trainer_state.json contains this. */
+/* What trainer_state.json says about the program of the saved run and the number of its steps. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
     /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
@@ -485,7 +488,7 @@ typedef struct origin {
     int64_t counted;
 } origin;
 
-/* Return an error if nothing says how many steps the saved run had taken. Without
+/* Return an error if the number of steps that the saved run had taken is unknown. Without
  * trainer_state.json, the optimizer's state or --resume-step must give this number. */
 static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
@@ -626,9 +629,9 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return true if an error with this status may mean that the checkpoint is damaged. The error
- * message then suggests another checkpoint. FSDP_ERR_UNSUPPORTED is such a status, because it is
- * reported for a damaged pickle. */
+/* Return true if an error with this status may mean that the checkpoint is damaged. In that case,
+ * the caller's error message suggests another checkpoint. FSDP_ERR_UNSUPPORTED is such a status,
+ * because it is reported for a damaged pickle. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||

@@ -17,10 +17,12 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* The field with the number of steps that the optimizer has counted. It is absent if the optimizer
- * does not count steps. A resumed run compares this number with the optimizer's state. */
+/* The name of the field with the number of steps that the optimizer has counted. The field is
+ * absent if the optimizer does not count steps. A resumed run compares this number with the
+ * optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
-/* The field with the hosts, if they have disks of their own. */
+/* The name of the field that lists the hosts and their ranks. It is written only if hosts have
+ * disks of their own. */
 static const char HOSTS[] = "hosts";
 
 /* Compute the checksum of the text of `doc`, which must not contain the field CHECKSUM. */
@@ -184,7 +186,7 @@ fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir)
     return write_state(state, dir);
 }
 
-/* Write for each host its name, the number of the disk on which it has written, and its ranks. */
+/* Write for each host its name, the number of the disk that has its files, and its ranks. */
 static void put_hosts(fsdp_json_node root, const fsdp_disks *disks, const fsdp_group *group)
 {
     fsdp_json_node list = fsdp_json_set_array(root, HOSTS), ranks = {0};
@@ -243,8 +245,8 @@ int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
 
 /* --- reading --- */
 
-/* Check the text of `doc` against the checksum in `doc`, and remove the checksum. Return FSDP_OK if
- * there is no checksum: earlier versions wrote none. */
+/* Check the text of `doc` against the checksum in `doc`, and remove the checksum. Also return
+ * FSDP_OK if `doc` has no checksum, because earlier versions wrote none. */
 static fsdp_status compare_checksum(fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -325,7 +327,7 @@ static fsdp_status get_numbers(fsdp_json_node from, const number *numbers, size_
     return FSDP_OK;
 }
 
-/* Read the measures. Older checkpoints have only the first two of them. */
+/* Read the measures. Older checkpoints have only the first two measures, accuracy and f1. */
 static fsdp_status get_measures(fsdp_json_node from, fsdp_measures *m)
 {
     const number numbers[] = {{"accuracy", &m->accuracy}, {"f1", &m->f1},

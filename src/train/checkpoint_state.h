@@ -17,13 +17,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
  * (checkpoint_tie.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 
-/* The same if hosts have disks of their own. The field "hosts" of trainer_state.json then says
- * which host has the files of which ranks. `state` is used only on rank 0. Collective. */
+/* Do what fsdp_trainer_state_write() does if hosts have disks of their own. The field "hosts" of
+ * trainer_state.json then lists the ranks of each host, whose files are on the disk of this host.
+ * `state` is used only on rank 0. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write_on_disks(fsdp_json *state, const char *dir,
                                                               const fsdp_disks *disks,
                                                               fsdp_group *group);
 /* Return the name of the host that had the files of `rank` when the checkpoint was saved, according
- * to the field "hosts" of trainer_state.json; "" if there is none. Borrowed from `root`. */
+ * to the field "hosts" of trainer_state.json; "" if the field does not exist or does not list
+ * `rank`. The name is borrowed from `root`. */
 const char *fsdp_trainer_state_host_of(fsdp_json_node root, int64_t rank);
 
 /* Return the largest number of steps that the optimizer has counted for any parameter. */

@@ -113,7 +113,8 @@ fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir)
 
 /* ---- hosts that have disks of their own ---- */
 
-/* On own disks there are only folders of torch.distributed.checkpoint. */
+/* Write the name of the checksum file of `rank`. Hosts with disks of their own save only
+ * checkpoints of torch.distributed.checkpoint, so no other names are possible. */
 static void sums_name(int rank, char name[MAX_NAME])
 {
     snprintf(name, MAX_NAME, "__%d_0.crc32", rank);

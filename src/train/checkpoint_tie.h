@@ -15,8 +15,9 @@
 
 /* Add the field "saved_files" to `root`. It lists the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
-/* The same if hosts have disks of their own, so that `dir` has only the files of this rank's disk.
- * `root` is used only on rank 0. Collective. */
+/* Do what fsdp_checkpoint_tie_put() does if hosts have disks of their own. In this case, `dir`
+ * contains only the files that are on this rank's disk. `root` is used only on rank 0.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put_on_disks(fsdp_json_node root, const char *dir,
                                                              fsdp_group *group);
 /* Check the files in `dir` against the list "saved_files" of `root`. Return FSDP_ERR_FORMAT if the

@@ -45,9 +45,9 @@ static int64_t largest(const float *row, int64_t n)
     return best;
 }
 
-/* Return log(sum(exp(row))) - target, where target is row[label], moved by `smoothing` towards the
- * mean of the row. row[best], the largest value, is subtracted from all values first, so that exp()
- * does not overflow. */
+/* Return log(sum(exp(row))) - target. If `smoothing` is 0, target is row[label]; otherwise it is (1
+ * - smoothing) row[label] + smoothing mean(row). row[best], the largest value, is subtracted from
+ * all values first, so that exp() does not overflow. */
 static double cross_entropy(const float *row, int64_t n, int64_t best, int32_t label,
                             double smoothing)
 {

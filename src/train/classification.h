@@ -22,7 +22,7 @@ typedef struct fsdp_class_counts {
 } fsdp_class_counts;
 
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_init(fsdp_class_counts *counts, int64_t classes);
-void fsdp_class_counts_fini(fsdp_class_counts *counts); /* all zero afterwards */
+void fsdp_class_counts_fini(fsdp_class_counts *counts); /* free the arrays and set *counts to {0} */
 
 /* Add one row, given its label and its predicted class. */
 void fsdp_class_counts_add(fsdp_class_counts *counts, int32_t label, int64_t predicted);

@@ -41,7 +41,8 @@ fsdp_status fsdp_start_forward_backward(fsdp_module *model, fsdp_device *device,
     return status;
 }
 
-/* Like fsdp_start_forward_backward(), but waits for the loss. */
+/* Do what fsdp_start_forward_backward() does, then wait for the loss and set *loss to its value
+ * without the scaler's scale. */
 static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
                            const fsdp_forward_backward_options *o, double *loss)
 {

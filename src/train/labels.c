@@ -20,7 +20,8 @@
 
 enum {
     SHOWN_NAMES = 20,
-    FIRST_ROWS = 1000 /* rows by which it is decided whether labels are lists of known names */
+    FIRST_ROWS = 1000 /* find_lists() reads this many rows to decide whether labels are lists of
+                       * known names */
 };
 
 /* The classes of the model, as far as its config.json describes them. */
@@ -80,7 +81,7 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
 }
 
-/* Return true if there may be training data. For a glob pattern, this is assumed. */
+/* Return true if --data exists. For a glob pattern, assume that it matches a file. */
 static bool have_data(const fsdp_train_config *c)
 {
     return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
@@ -99,15 +100,14 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
 }
 
 /* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, the problem type is the only field that may be kept. */
+ * --class-names, keep at most labels->problem_type. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
     const bool given = c->num_labels || c->class_names.count;
     const fsdp_problem_type type = labels->problem_type;
-    /* If the labels do not fit the problem type that the user gave, they are not used here. The
-     * error comes later, when the rows are read, so that its message contains a label that does not
-     * fit. */
+    /* If the labels do not fit the problem type that the user gave, do not use them here. Reading
+     * the rows will return the error, with a message that contains a label that does not fit. */
     const bool differs = c->problem_type && (int)type != c->problem_type - 1;
     if (!given && !differs && fits_better(labels, known))
         return;
@@ -116,15 +116,15 @@ static void choose_labels(const fsdp_train_config *c, const known_labels *known,
         labels->problem_type = type;
 }
 
-/* Return true if the options are those of a classifier. */
+/* Return true if the user gave an option that only a classifier has. */
 static bool asks_for_classes(const fsdp_train_config *c)
 {
     return c->num_labels || c->class_names.count || c->problem_type || c->form.label_column ||
            c->form.text_pair_column;
 }
 
-/* Set *any to true if the training rows have labels. In a plan, the data need not exist; in this
- * case, decide by the name of the data. */
+/* Set *any to true if the training rows have labels. For 'fsdp plan', the data need not exist; if
+ * they do not exist, decide by the name of the data. */
 static fsdp_status rows_have_labels(const fsdp_train_config *c, bool *any)
 {
     const fsdp_name_kind kind = fsdp_name_kind_of(c->data);
@@ -179,7 +179,8 @@ static fsdp_status check_form(const fsdp_train_config *c)
 }
 
 /* Set found->problem_type if the classes of config.json have names, and the labels of the first
- * rows are lists of them. A label that cannot be read is reported when the rows are opened. */
+ * rows are lists of these names. A label that cannot be read is reported when the rows are
+ * opened. */
 static fsdp_status find_lists(const fsdp_trainer *t, const known_labels *known,
                               const fsdp_dataset_options *options, fsdp_found_labels *found)
 {

@@ -190,8 +190,8 @@ static bool is_constant(const fsdp_sample *s, size_t n, bool targets)
 }
 
 /* Return Pearson's correlation of the samples [n] of a column, or NaN if all predictions or all
- * targets are equal. is_constant() compares the values themselves. The computed variance would not
- * do, because it may not be 0 for equal values: their mean is rounded. */
+ * targets are equal. Equality is tested with is_constant(), not by whether the variance is 0: since
+ * the mean is rounded, the computed variance of equal values may be greater than 0. */
 static double correlate(const fsdp_sample *s, size_t n)
 {
     double mean[2] = {0, 0}, xx = 0, yy = 0, xy = 0;
@@ -225,7 +225,8 @@ static void rank_values(fsdp_sample *s, size_t n, bool targets)
     }
 }
 
-/* Add the measures of a column, sorted by_prediction(), to *out. Its samples are changed. */
+/* Add the measures of a column of samples [n], which must be sorted with by_prediction(), to *out.
+ * The samples are overwritten. */
 static void add_column(fsdp_sample *s, size_t n, fsdp_measures *out)
 {
     for (size_t i = 0; i < n; i++)

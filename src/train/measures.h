@@ -1,6 +1,6 @@
-/* The measures of a classifier's validation: accuracy and F1 of classes (classification.h); mean
- * squared error, Pearson's and Spearman's correlation for regression, as for GLUE's STS-B; F1 and
- * accuracy of rows with several classes, as transformers' run_classification computes them. */
+/* The measures of a classifier's validation. Classes: accuracy and F1 (classification.h).
+ * Regression: mean squared error, Pearson's and Spearman's correlation, as for GLUE's STS-B. Rows
+ * with several classes: F1 and accuracy, as transformers' run_classification computes them. */
 #pragma once
 #include <stddef.h>
 
@@ -40,14 +40,15 @@ double fsdp_measure_get(const fsdp_measures *measures, const fsdp_measure_field 
 
 /* A prediction and its label, for regression. */
 typedef struct fsdp_sample {
-    double column; /* index of the label in its row */
+    double column; /* index of this label among the labels of its row */
     double predicted, target;
 } fsdp_sample;
 
-/* What is collected over the batches of a validation, to compute the measures at its end. */
+/* Counts or samples that are collected over the batches of a validation, from which the measures
+ * are computed at its end. */
 typedef struct fsdp_measurer {
     fsdp_problem_type problem;
-    fsdp_class_counts counts; /* not for REGRESSION */
+    fsdp_class_counts counts; /* not used for REGRESSION */
     int64_t rows[2];          /* MULTI_LABEL: number of rows, and of rows whose classes are all
                                  predicted right */
     fsdp_sample *samples;     /* REGRESSION: [len]; owned */
@@ -63,7 +64,7 @@ void fsdp_measurer_fini(fsdp_measurer *m);
 FSDP_MUST_CHECK fsdp_status fsdp_measurer_add(fsdp_measurer *m, const fsdp_tensor *logits,
                                               const fsdp_batch *batch, double smoothing,
                                               double *loss);
-/* Compute the measures of the rows of all ranks. They do not depend on how the rows are split over
- * ranks. Collective. */
+/* Compute the measures of the rows of all ranks. The measures do not depend on how the rows are
+ * split over ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_measurer_finish(fsdp_measurer *m, fsdp_group *group,
                                                  fsdp_measures *measures);

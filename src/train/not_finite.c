@@ -66,7 +66,8 @@ static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char
 fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what, int64_t step, double lr)
 {
     const fsdp_named_parameter *bad;
-    /* A copy of `what`, which may point to the text of fsdp_last_error() and then change. */
+    /* Copy `what`, since it may point to the text of fsdp_last_error(), which later calls
+     * change. */
     char text[512];
     snprintf(text, sizeof text, "%s", what);
     FSDP_TRY(fsdp_find_not_finite(loop, &bad));

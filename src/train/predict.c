@@ -20,7 +20,7 @@ typedef struct row_scores {
 typedef struct block {
     fsdp_example *examples; /* [n] */
     fsdp_batch_row *rows;   /* [n] */
-    size_t n, first;        /* first: index of the first row in the data */
+    size_t n, first;        /* first: index of rows[0] in the validation data */
 } block;
 
 static void block_fini(block *b, size_t size)
@@ -120,8 +120,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Run one round: each rank generates texts for `size` rows; those of rank 0 begin with row `first`.
- * Add the scores of all ranks to *sum. */
+/* Run one round. Each rank generates texts for up to `size` rows; the rows of rank 0 begin with row
+ * `first`. Add the scores of all ranks to *sum. */
 static fsdp_status predict_round(const fsdp_trainer *t, size_t first, size_t rows, size_t size,
                                  row_scores *mine, row_scores *all, row_scores *sum)
 {
@@ -145,7 +145,7 @@ static fsdp_status predict_round(const fsdp_trainer *t, size_t first, size_t row
     return status;
 }
 
-/* Return the number of rows of a validation. */
+/* Return the number of rows that a validation generates texts for. */
 static size_t count_rows(const fsdp_trainer *t, size_t per_round)
 {
     const size_t rows = (size_t)fsdp_dataset_len(t->validation_set);

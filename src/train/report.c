@@ -54,7 +54,7 @@ static const char *unit_name(const fsdp_train_config *c)
     return c->schedule_unit == FSDP_SCHEDULE_EPOCH ? "epoch" : "step";
 }
 
-/* Continue the line that print_rate() has begun: print how the learning rate changes after the
+/* Print, on the line that print_rate() has begun, how the learning rate changes after the
  * warmup. */
 static void print_change(const fsdp_trainer *t)
 {

@@ -11,8 +11,8 @@
 #include "src/data/rows/rows_form.h"
 #include "src/train_config/config_sources.h"
 
-/* Choose how the texts of a source are cleaned. --cleaning is for pairs of texts only. Texts of
- * other sources stay as they are. */
+/* Set *cleaning to how the texts of a source are cleaned. --cleaning wikihow applies only to
+ * sources of text pairs; other sources are not cleaned. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {

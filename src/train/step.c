@@ -121,14 +121,16 @@ typedef struct running_step {
     micro_batch_sum *all;  /* [micro_steps * W] of all ranks */
     fsdp_tensor *losses;   /* [micro_steps] float32, on the device: scaled losses of this rank */
     double scale;          /* factor of the losses in backward; see step.h */
-    double unscale;        /* factor that turns scaled losses into unscaled ones */
-    double divide;         /* the loss of the step is the sum of all losses divided by this */
+    double unscale;        /* factor by which a scaled loss is multiplied to get the unscaled
+                            * loss */
+    double divide;         /* the loss of the step is the sum of all losses divided by this
+                            * number */
     fsdp_step_result *result;
 } running_step;
 
-/* Return true if the step reads its losses from the device only after it has started the update.
- * This is not possible if the update depends on the losses, as it does with a loss scaler, or if
- * ranks exchange their losses before the update. */
+/* Return true if the step may read its losses from the device after it has started the update. This
+ * is not possible if the update depends on the losses, as it does with a loss scaler, or if ranks
+ * exchange their losses before the update. */
 static bool reads_late(const running_step *r)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -144,8 +146,8 @@ static fsdp_status read_losses(const running_step *r, bool late, float *values)
 }
 
 /* Set the losses in r->mine to those that were computed on the device. If `late` is true, the
- * kernels that compute them have ended already. Otherwise wait for them. On the meta device, the
- * losses stay 0. */
+ * kernels that compute the losses must have ended already. Otherwise wait for these kernels. On the
+ * meta device, the losses stay 0. */
 static fsdp_status take_own_losses(const running_step *r, bool late)
 {
     if (fsdp_device_is_meta(r->loop->device))
@@ -158,7 +160,8 @@ static fsdp_status take_own_losses(const running_step *r, bool late)
     return status;
 }
 
-/* Set the loss and the counts in the result. Collective. */
+/* Set the loss and the counts in r->result from the losses of all ranks. `late`: see
+ * take_own_losses(). Collective. */
 static fsdp_status take_losses(running_step *r, bool late)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -233,7 +236,8 @@ static fsdp_status skip_step(const running_step *r)
                       (long long)r->step + 1, result->loss_scale);
 }
 
-/* Unscale the gradients, and decide whether to skip the update. */
+/* Unscale the gradients. If any of them overflowed, mark the step as skipped; otherwise check the
+ * loss. */
 static fsdp_status unscale_gradients(const running_step *r)
 {
     fsdp_train_loop *loop = r->loop;
@@ -261,7 +265,8 @@ static fsdp_status begin_clip(const running_step *r, fsdp_clip **clip)
     return fsdp_clip_begin(&loop->parameters, max_norm, &options, clip);
 }
 
-/* Set the gradient norm in r->result, and *scale to the factor of clipping; `scale` may be NULL. */
+/* Set the gradient norm in r->result, and *scale to the factor of clipping; `scale` may be NULL if
+ * the optimizer applies the factor itself. */
 static fsdp_status end_clip(const running_step *r, fsdp_clip *clip, float *scale)
 {
     const fsdp_status status = fsdp_clip_end(clip, &r->result->grad_norm, scale);
@@ -276,7 +281,8 @@ static fsdp_status clip_values(const fsdp_train_loop *loop)
                                   : FSDP_OK;
 }
 
-/* Update without a scaler: Note [Late norm] in src/optim/clip_grad.h. */
+/* Update the parameters without a loss scaler. If reads_late(), start the update before the losses
+ * and the norm are known: see Note [Late norm] in src/optim/clip_grad.h. */
 static fsdp_status update_with(running_step *r, fsdp_clip *clip)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -320,7 +326,8 @@ static fsdp_status clip_scaled(const running_step *r, float *scale)
     return status;
 }
 
-/* Update with a scaler, which may skip the step. */
+/* Update the parameters with a loss scaler. No parameter is updated if the scaler finds that
+ * gradients overflowed. */
 static fsdp_status update_scaled(running_step *r)
 {
     fsdp_train_loop *loop = r->loop;
@@ -352,9 +359,9 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* Set what the backward of this micro-step communicates. The backward of the last micro-step of a
- * step also communicates all gradients that earlier micro-steps have accumulated. So no
- * uncommunicated gradients are left after the step. */
+/* Set which gradients the backward of this micro-step communicates. The backward of the last
+ * micro-step of a step also communicates all gradients that earlier micro-steps have accumulated.
+ * So no uncommunicated gradients are left after the step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;

@@ -49,7 +49,7 @@ typedef struct fsdp_train_loop {
     fsdp_parameter_list parameters;
     int64_t num_labels;             /* number of classes; 0: not a classifier */
     fsdp_problem_type problem_type; /* kind of a classifier's labels */
-    double label_smoothing; /* in [0, 1); also used in validation, as by transformers' Trainer */
+    double label_smoothing; /* in [0, 1); also used in validation, as transformers' Trainer does */
     int64_t eval_iters;     /* largest number of batches of a rank in a validation; 0: all */
     bool mean_of_means;
     int micro_steps;
@@ -70,12 +70,13 @@ typedef struct fsdp_train_loop {
      * is not finite ends the run. */
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
-    bool in_float16;          /* a part of the forward is computed in float16 */
-    /* Number of consecutive steps, up to the latest step, whose loss was not finite. skip_forward()
-     * ends the run if this number is too large. */
+    bool in_float16;          /* true if a part of the forward is computed in float16 */
+    /* Number of consecutive steps, ending with the latest step, whose loss was not finite.
+     * skip_forward() ends the run if this number is too large. */
     int overflowed_forwards;
-    /* Called in each step that updates, when all gradients are there and before they are clipped.
-     * `step` counts from 0. All ranks call it, so it may be collective. NULL: not called. */
+    /* Called in each step that updates parameters, after all gradients have been computed and
+     * before they are clipped. `step` counts from 0. All ranks call it, so it may be collective.
+     * NULL: not called. */
     fsdp_status (*with_gradients)(void *context, int64_t step);
     void *gradients_context;
 } fsdp_train_loop;

@@ -21,9 +21,10 @@
 
 enum {
     HOST_BYTES = 256,
-    /* Seconds that the end of a run waits for the program of --tracker-command to end. */
+    /* Seconds for which a run that ends waits for the program of --tracker-command to exit. */
     PROGRAM_END_S = 120,
-    /* The same after an error; other ranks notice the error only when this wait is over. */
+    /* Seconds for which a run that has failed waits for this program. The wait is short, since
+     * other ranks notice the error only after it. */
     PROGRAM_FAILED_END_S = 10
 };
 
@@ -43,7 +44,7 @@ static char *name_of_run(void)
 }
 
 /* Set *dir to the folder for the files of --report-to; the caller owns it. A resumed run without
- * --logging-dir continues in the newest folder of its output. */
+ * --logging-dir continues in the newest folder in <--output>/runs. */
 static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 {
     const fsdp_train_config *c = t->config;
@@ -68,8 +69,8 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 
 /* ---- checks before the run ---- */
 
-/* Check that the file can be written, without changing it. A pipe or a device is not opened, since
- * another program may be at its other end. */
+/* Check that the file `path` can be written, without changing it. A pipe or a device is not opened,
+ * since another program may be at its other end. */
 static fsdp_status check_file(const char *flag, const char *path)
 {
     struct stat st;
@@ -97,7 +98,7 @@ static bool has_rows(const char *path)
 }
 
 /* Return an error if this run would replace the rows of an earlier run in the folder. A resumed run
- * continues its file, and a run that `fsdp launch` has restarted may replace its own rows. */
+ * may append to its file, and a run that `fsdp launch` has restarted may replace its own rows. */
 static fsdp_status check_earlier_rows(const fsdp_train_config *c, const char *dir)
 {
     const bool writes[] = {fsdp_train_reports_to(c, FSDP_REPORT_CSV),
@@ -151,7 +152,7 @@ fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *c)
 
 /* ---- the options of the run ---- */
 
-/* Describe the run: its names, its steps and its options. */
+/* Add to `row` what describes the run: its names, its steps and its options. */
 static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
 {
     fsdp_json_set_any_str(row, "run_name", t->config->run_name);
@@ -165,7 +166,8 @@ static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
     return fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config);
 }
 
-/* Report the options of the run as a row "config". Only event files and the program get this row.
+/* Report the options of the run as a row "config". Only TensorBoard's event files and the program
+ * of --tracker-command get this row.
  */
 static fsdp_status report_config(fsdp_trainer *t)
 {
@@ -275,7 +277,8 @@ static fsdp_status write_description(const fsdp_trainer *t, const char *folder)
     return status;
 }
 
-/* Remove the files of ranks that an earlier run had and this one does not have. */
+/* Remove the files of ranks that an earlier run had and this run does not have, because it has
+ * fewer ranks. */
 static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
 {
     fsdp_status status = FSDP_OK;
@@ -292,7 +295,7 @@ static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
 }
 
 /* Called by rank 0. Make the folder for the files of the ranks, and write its path to `path`
- * [PATH_MAX]. Write "" if the run has no such files. */
+ * [PATH_MAX]. Write "" if the run writes no files of ranks. */
 static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
 {
     path[0] = 0;

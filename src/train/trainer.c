@@ -74,9 +74,9 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Save the model at the end of the run, unless the right model is saved already. Without
- * validation, the final state is saved now. With validation, the model was saved each time the
- * validation loss improved, so in most cases nothing is left to save.
+/* Save the model at the end of the run, unless the model that must be kept is saved already.
+ * Without validation, the final state is saved now. With validation, the model was saved each time
+ * the validation loss improved, so in most cases nothing is left to save.
  *
  * If the validation loss has not improved in this run, the best model is the one that was saved by
  * the earlier run from which this run was resumed. But that run may have saved the model elsewhere
@@ -97,7 +97,7 @@ static fsdp_status save_at_end(fsdp_trainer *t)
                                "model was not saved here");
 }
 
-/* Print the loss and the other measures of the task. */
+/* Print the validation loss and the other measures of the task. */
 static void print_validation(const fsdp_trainer *t, const fsdp_step_result *result)
 {
     size_t n;
@@ -359,9 +359,10 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return fsdp_report_next(t);
 }
 
-/* Return how many bytes of this rank's card all ranks on the card can use for tensors:
- * --memory-limit or, if it was not given, the bytes that they have now and those that are free. All
- * of them are assumed to have as many as this rank. Return 0 if the device is not a card. */
+/* Return how many bytes of this rank's card all ranks on the card can use for tensors. This is
+ * --memory-limit if it was given. Otherwise it is the bytes that these ranks have reserved plus the
+ * free bytes, assuming that each rank has reserved as many as this rank. Return 0 if the device is
+ * not a card. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;

@@ -15,7 +15,8 @@ enum {
 
 /* The result of a run, for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
-    int64_t steps;               /* steps done, including skipped steps and steps before --resume */
+    int64_t steps;               /* steps done, including skipped steps and the steps of the run
+                                  * that this run resumes */
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
@@ -23,7 +24,8 @@ typedef struct fsdp_train_result {
     double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
     fsdp_measures measures; /* measures of a classifier in the last validation */
-    bool saved; /* the model was saved in config->output, by this run or before --resume */
+    bool saved; /* the model was saved in config->output, by this run or by the run that it
+                 * resumes */
     /* The run was refused before it began, because it would overwrite existing files, or because
      * the number of ranks is wrong. It would be refused again if it were restarted. */
     bool refused;
@@ -35,7 +37,7 @@ typedef struct fsdp_train_result {
 /* Train as described by `config`. Called on every rank of `group`. Rank 0 prints to `out`; if `out`
  * is NULL, nothing is printed. Collective. If a rank fails, the caller must call
  * fsdp_group_abort(), so that the other ranks fail, too. config->memory_limit bounds the memory of
- * tensors. The caller checks beforehand that the run fits (fsdp_memory_limit_check() in
- * src/plan/memory_limit.h). */
+ * tensors. The caller checks beforehand that the run needs at most this much memory
+ * (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

@@ -28,7 +28,7 @@ typedef struct fsdp_epoch_record {
     bool saved;
 } fsdp_epoch_record;
 
-/* Sums over the steps of the current epoch. */
+/* Sums over the finished steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
     double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
     /* finite: number of label tokens in the steps whose loss is finite. labels: number of label
@@ -43,8 +43,8 @@ typedef struct fsdp_checkpoint_report {
     int64_t step;
     /* Time from the call that began the save until the checkpoint's folder appeared. */
     double seconds;
-    /* call_s: how long the save stopped the training. step_s: call_s plus the duration of the last
-     * step before the save. */
+    /* call_s: for how long the save stopped the training. step_s: call_s plus the duration of the
+     * last step before the save. */
     double call_s, step_s;
     double held_s; /* time that later steps lost by copying parts of the snapshot and by waiting */
     uint64_t copied_bytes;
@@ -68,7 +68,7 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    /* Without --task: a masked language model is trained as such, and does not become a
+    /* True if --task is not given and a masked language model stays one instead of becoming a
      * classifier. */
     bool keeps_lm_head;
     /* Classes that were found in the training rows; {0}: the model has the classes of
@@ -81,9 +81,10 @@ typedef struct fsdp_trainer {
     fsdp_train_loop loop;
     /* gets the rows of metrics; NULL if no option asks for them, and on ranks other than 0 */
     fsdp_tracking *tracking;
-    /* rank 0: the file of metrics; NULL if none is written, or if it is not a regular file */
+    /* rank 0: path of the file of metrics; NULL if no such file is written, or if it is not a
+     * regular file */
     char *metrics_path;
-    fsdp_monitor *monitor;       /* the file of this rank; NULL if none is written */
+    fsdp_monitor *monitor;       /* writes the file of this rank; NULL if ranks write no files */
     fsdp_histograms *histograms; /* NULL without --log-histograms */
     fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
     fsdp_hostmem *hostmem;       /* the sampler of host memory; takes samples on rank 0 only */
@@ -98,7 +99,7 @@ typedef struct fsdp_trainer {
     fsdp_epoch_record record;      /* record of the current epoch */
     char *checkpoint_dir;          /* NULL: the run neither saves nor resumes */
     fsdp_async_checkpoint *saving; /* the checkpoint in progress; NULL: none */
-    bool knows_disks;              /* fsdp_checkpoint_print_disks() was called */
+    bool knows_disks;              /* true if fsdp_checkpoint_print_disks() was called before */
     int64_t n_saved;               /* rank 0: number of checkpoints that were saved */
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
@@ -110,9 +111,11 @@ typedef struct fsdp_trainer {
     /* True if this run itself has saved the model. False if only the earlier run from which this
      * run was resumed has saved it. */
     bool saved_model;
-    bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
+    bool makes_examples; /* true: generate example texts at the end of the run, with the settings
+                          * `generation` */
     fsdp_generation_config generation;
-    fsdp_generation_config prediction; /* how --predict-with-generate generates */
+    fsdp_generation_config prediction; /* settings with which --predict-with-generate generates
+                                        * texts */
     /* --metric-for-best-model: the best value so far, negated if greater is better; INFINITY: none
      * yet */
     double best;
@@ -148,8 +151,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the style that --print-model selects. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
 /* Called by fsdp_trainer_open_reports() (tracking.c). Open t->tracking on rank 0, print where its
- * files are, and report the options of the run. A resumed run keeps what was reported up to its
- * checkpoint's step. */
+ * files are, and report the options of the run. A resumed run keeps the rows that were reported up
+ * to the step of its checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
 /* Called by fsdp_trainer_open_reports() (tracking.c). Open t->monitor if there is a file of
  * metrics. Collective. */
@@ -163,8 +166,8 @@ void fsdp_trainer_check_monitor(const fsdp_trainer *t);
 /* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving
  * anything behind. The message names the flag and the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *config);
-/* Close t->tracking, and wait for the program of --tracker-command, for a shorter time if the run
- * has failed. */
+/* Close t->tracking, and wait until the program of --tracker-command exits. The wait has a time
+ * limit, which is shorter if the run has failed. */
 void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever is open, including the device */
 
@@ -175,8 +178,8 @@ static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
-/* Like fsdp_trainer_at(), but also record `what` in the file of this rank, which `fsdp dashboard`
- * shows. */
+/* Do what fsdp_trainer_at() does, and also record `what` in the file of this rank, which `fsdp
+ * dashboard` shows. */
 static inline void fsdp_trainer_enter(const fsdp_trainer *t, const char *what)
 {
     fsdp_trainer_at(t, what);
@@ -225,10 +228,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
  * The rest of the row is the reference. */
 size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
- * t->makes_examples. Collective. */
+ * t->makes_examples is true. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
-/* Print at the start how the learning rate changes, and the text that is put before each source
- * text: the user may not have chosen these, but got them by default. Called when the data and the
+/* Print at the start of the run how the learning rate changes, and the text that is put before each
+ * source text, since both may be defaults that the user does not know. Called when the data and the
  * schedule are open, and t->out is not NULL. */
 void fsdp_report_start(const fsdp_trainer *t);
 /* Print the command that generates a text with the saved model, if the model generates texts. */

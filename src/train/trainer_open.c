@@ -47,7 +47,7 @@ static fsdp_status make_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Create --offload-dir, but not its parents, so that a mistyped path is reported. */
+/* Create --offload-dir, but not its parents, so that a mistyped parent is reported as an error. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
     const char *dir = t->config->offload_dir;
@@ -93,7 +93,8 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return this rank's share of --memory-limit for its tensors, in bytes. 0: no limit. */
+/* Return this rank's share of --memory-limit for its tensors, in bytes. Return 0 if there is no
+ * limit. */
 static int64_t tensor_bytes_limit(const fsdp_trainer *t)
 {
     const int64_t limit = t->config->memory_limit;
@@ -125,8 +126,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Complete the configuration for the task. If --task-prefix is not given, the run that is resumed
- * takes precedence over the model's config.json, and that over the default of the task. */
+/* Complete the configuration for the task. If --task-prefix is not given, use the prefix of the run
+ * that is resumed, else that of the model's config.json, else the default of the task. */
 static fsdp_status choose_prefix(fsdp_trainer *t)
 {
     fsdp_train_config *c = &t->completed;
@@ -140,8 +141,8 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return the end of an error message: what the user can do if --task asks for a classifier, but the
- * model is of another kind. */
+/* Return the end of an error message, which says what the user can do if --task asks for a
+ * classifier, but the model is of another kind. */
 static const char *advice_on_task(const fsdp_trainer *t)
 {
     if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
@@ -188,7 +189,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     return choose_prefix(t);
 }
 
-/* Return the number of elements in trained parameters. */
+/* Return the total number of elements of the parameters that are trained. */
 static int64_t count_trained(const fsdp_trainer *t)
 {
     const fsdp_parameter_list *list = &t->loop.parameters;
@@ -212,7 +213,8 @@ static fsdp_status check_any_trained(const fsdp_trainer *t)
     return fsdp_error(FSDP_ERR_INVALID, "--frozen-prefixes leaves nothing to train");
 }
 
-/* Open the model with the units that `wrap` chooses; NULL: the default units. Collective. */
+/* Open the model with the units that `wrap` chooses, or with the default units if `wrap` is NULL.
+ * Collective. */
 static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
 {
     const fsdp_train_config *c = t->config;
@@ -293,7 +295,7 @@ static fsdp_status open_by_policy(fsdp_trainer *t)
                : open_wrapped(t, NULL);
 }
 
-/* Collective. */
+/* With a hybrid sharding strategy, create t->mesh [replicas, ranks per replica]. Collective. */
 static fsdp_status open_mesh(fsdp_trainer *t)
 {
     static const char *const names[] = {"replicate", "shard"};
@@ -364,9 +366,9 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Return an error if no row has a label. Without labels there is no loss, and the run would notice
- * this only at the end of an epoch. The search is short, since most datasets have a label in their
- * first row. */
+/* Return an error if no row has a label. Without labels there is no loss, and the run would return
+ * this error only at the end of an epoch. The search is short, since most datasets have a label in
+ * their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -557,8 +559,8 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print what is stored in bfloat16 instead of float32, and what its lower precision means for
- * training. */
+/* Print which values are stored in bfloat16 or 8 bits instead of float32, and how the lower
+ * precision affects training. */
 static void print_precision(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -657,7 +659,8 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 {
     fsdp_status status =
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_ranks_and_outputs(t) : FSDP_OK);
-    /* Hosts may have disks of their own, with checkpoints of an earlier run. */
+    /* If hosts have disks of their own, checkpoints of an earlier run may be on the disk of any
+     * host. */
     if (status == FSDP_OK && fsdp_group_is_on_several_hosts(t->group))
         status = fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
                                           ? fsdp_checkpoint_check(t)

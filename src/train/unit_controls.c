@@ -33,7 +33,7 @@ static size_t at_most(size_t n, int most)
 
 /* Set the prefetch lists of all units. The forward list of a unit has the next `forward` units. The
  * backward list of a unit has the `backward` units that precede the unit, nearest first. `before`
- * is scratch space with room for all units. */
+ * is scratch memory with capacity for all units. */
 static fsdp_status set_prefetch(const unit_list *units, int forward, int backward,
                                 fsdp_module **before)
 {

@@ -38,7 +38,7 @@ static void complete(fsdp_train_config *c, fsdp_task task)
     if (c->min_lr_rate > 0)
         c->min_lr = c->min_lr_rate * c->lr;
     /* With --source-lang, the task is translation. The default prefix of seq2seq is for summaries,
-     * so use none. */
+     * so no prefix is used. */
     if (!c->task_prefix)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
@@ -54,8 +54,8 @@ static void complete_schedule(fsdp_train_config *c, fsdp_task task)
     c->schedule_unit = FSDP_SCHEDULE_STEP;
 }
 
-/* Return an error if an option for pairs of source and target is given, but the model is not
- * trained on pairs. */
+/* Return an error if an option for pairs of source and target is given, but the task is not
+ * seq2seq. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
     const char *flag =
@@ -63,7 +63,7 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
         : c->asked_for.max_source_length ? "max-source-length"
         : c->asked_for.max_target_length && c->generate_examples == 0 && !c->predict_with_generate
             /* For other tasks, --max-target-length is allowed if texts are generated, because it
-             * limits their length, too. */
+             * also limits the length of these texts. */
             ? "max-target-length"
             : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
@@ -186,8 +186,8 @@ static bool is_fsdp1(const fsdp_options *options)
 
 /* Return true if the user probably did not choose the value of --reshard-after-forward. For FSDP1,
  * `accelerate launch` always exports this option, with the value `true` unless the user chose a
- * strategy's name. So the result is true if the value `true` comes from the environment of
- * FSDP1. */
+ * strategy's name. So the result is true if the option's value is `true` and comes from the
+ * environment, and the FSDP version is 1. */
 static bool reshard_is_only_exported(const fsdp_options *options)
 {
     const char *reshard = fsdp_options_text(options, "reshard-after-forward");
@@ -198,8 +198,8 @@ static bool reshard_is_only_exported(const fsdp_options *options)
 /* Return true if --reshard-after-forward takes precedence over --sharding-strategy. This is so if
  * the source of its value takes precedence over the source of the strategy, for example a flag over
  * a file. It is also so if both values come from the environment and the user chose the value of
- * --reshard-after-forward (see above), because `accelerate launch` exports a strategy even if the
- * user chose only reshard_after_forward. */
+ * --reshard-after-forward (see reshard_is_only_exported()), because `accelerate launch` exports a
+ * strategy even if the user chose only reshard_after_forward. */
 static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -209,8 +209,8 @@ static bool reshard_decides(const fsdp_options *options)
 }
 
 /* In Accelerate's files and variables for FSDP1, a number as the value of reshard_after_forward is
- * the number of a strategy in Accelerate's menu. As a flag, such a number is a number of ranks and
- * is not changed here. */
+ * the number of a strategy in Accelerate's menu. Replace this number by the strategy. If the number
+ * was given as a flag, it is a number of ranks instead and is not changed. */
 static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
 {
     if (is_fsdp1(options) &&
@@ -281,17 +281,17 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* Return true if an option has a value that only makes sense with activation checkpointing. */
+/* Return true if an option has a value that has an effect only with activation checkpointing. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
            c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL || c->activation_offload;
 }
 
-/* Turn activation checkpointing on if another option needs it. An explicit
- * --activation-checkpointing false prevents this. But `accelerate launch` exports
- * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it. So this value from the
- * environment does not prevent it if the other option was given by a flag or a file. */
+/* Turn activation checkpointing on if another option needs it. If the user gave
+ * --activation-checkpointing false, do not turn it on. But `accelerate launch` exports
+ * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it. So if the value false
+ * comes from the environment and the other option from a flag or a file, ignore the value false. */
 static void derive_checkpointing(fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const needing[] = {"activation-checkpointing-every",
@@ -370,7 +370,8 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }
 
-/* --wikihow-cleaning is another spelling of --cleaning wikihow. */
+/* Derive form.cleaning and wikihow_cleaning from each other: --wikihow-cleaning is another spelling
+ * of --cleaning wikihow. */
 static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "cleaning") && c->wikihow_cleaning)
@@ -412,7 +413,7 @@ static void derive_files(fsdp_train_config *c)
     c->validation_data = c->validation_file;
 }
 
-/* The defaults of torch.optim.Muon. */
+/* Set the options that were not given to the defaults of torch.optim.Muon. */
 static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "weight-decay"))
@@ -423,8 +424,8 @@ static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
         c->nesterov = true;
 }
 
-/* Compute the values that were not given, and express options that have the names of other tools by
- * this project's options. */
+/* Compute the values that were not given, and translate options that have the names of other tools
+ * into this project's options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -433,7 +434,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
                                  &c->file_keys);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
-        /* The dataset in `data` has a split for validation, which is used. */
+        /* The dataset in `data` has a split for validation. Use it. */
         c->validation_data = c->data;
     else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
         derive_files(c);
@@ -526,7 +527,7 @@ static const char *optimizer_name(int optimizer)
     return names[optimizer];
 }
 
-/* Which relatives of AdamW have an option of AdamW. */
+/* Options of AdamW that some other optimizers have, too; see takes_adam_option(). */
 static const char STATE_DTYPE[] = "optimizer-state-dtype", STOCHASTIC[] = "bf16-stochastic-round";
 
 static bool is_moment_option(const char *option)
@@ -788,8 +789,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Return an error if a checkpoint option was given that has no effect with this --save-strategy,
- * since the user has probably chosen the wrong strategy. */
+/* Return an error if the user gave a checkpoint option that has no effect with this
+ * --save-strategy. The user has probably chosen the wrong strategy. */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -871,7 +872,8 @@ static fsdp_status check_plot(const fsdp_train_config *c)
     return status;
 }
 
-/* Check the options of --predict-with-generate and of the best model. */
+/* Check the options that belong to --predict-with-generate, and those that choose the best
+ * model. */
 static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *flag = c->generation_max_length > 0  ? "generation-max-length"

@@ -34,7 +34,7 @@ typedef enum fsdp_best_metric {
 } fsdp_best_metric;
 
 typedef enum fsdp_train_task {
-    FSDP_TRAIN_AUTO, /* the task that the model was made for */
+    FSDP_TRAIN_AUTO, /* the task of the model, according to its config.json */
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
     FSDP_TRAIN_CLASSIFICATION,
@@ -51,7 +51,7 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_ADAMW,
     FSDP_OPTIMIZER_SGD,
     FSDP_OPTIMIZER_ADAFACTOR,
-    FSDP_OPTIMIZER_ADAM, /* unlike AdamW, adds weight decay to the gradient */
+    FSDP_OPTIMIZER_ADAM, /* like AdamW, but weight decay is added to the gradient */
     FSDP_OPTIMIZER_ADAMW_8BIT,
     FSDP_OPTIMIZER_MUON, /* matrices of blocks by Muon, all other parameters by AdamW */
     FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
@@ -93,9 +93,9 @@ typedef enum fsdp_checkpoint_format {
 
 typedef enum fsdp_save_strategy {
     FSDP_SAVE_NO,
-    FSDP_SAVE_STEPS, /* every save_steps steps, and at the end */
+    FSDP_SAVE_STEPS, /* save every save_steps steps, and at the end of the run */
     FSDP_SAVE_EPOCH,
-    FSDP_SAVE_BEST /* refused */
+    FSDP_SAVE_BEST /* not supported: fsdp_train_config_check() returns an error */
 } fsdp_save_strategy;
 
 /* When to validate or to log, as in transformers' Trainer. */
@@ -109,7 +109,7 @@ typedef struct fsdp_train_config {
     /* model and data */
     int task;          /* fsdp_train_task */
     const char *model; /* folder or hub name; never NULL */
-    /* draw random weights from the seed instead of loading the weights */
+    /* draw the weights at random from `seed` instead of loading them */
     bool from_config;
     int64_t num_labels; /* number of classes; 0: the number in config.json */
     bool do_regression; /* --do-regression, another spelling of --problem-type regression */
@@ -126,10 +126,11 @@ typedef struct fsdp_train_config {
     fsdp_option_list mix_data;
     double noise_density, mean_noise_span_length; /* span corruption */
     const char *validation_data;                  /* NULL: none */
-    const char *task_prefix; /* text before every source text; NULL: depends on the task */
-    const char *text_column, *target_column; /* NULL: depends on the task */
-    fsdp_chat_row_options chat;              /* rows that are conversations */
-    fsdp_form_options form;                  /* the form of the rows in files */
+    const char *task_prefix; /* text that is put before every source text; NULL: the default of the
+                              * task */
+    const char *text_column, *target_column; /* names of columns; NULL: the defaults of the task */
+    fsdp_chat_row_options chat;              /* options for rows that are conversations */
+    fsdp_form_options form;                  /* options for the form of the rows in files */
     /* clean pairs of texts as the FSDP tutorial does; agrees with form.cleaning */
     bool wikihow_cleaning;
     /* use only the first `max_train_samples` rows; 0: all */
@@ -159,12 +160,15 @@ typedef struct fsdp_train_config {
     int init_lora_weights;                     /* fsdp_lora_init */
     bool use_rslora;
     /* Products of 8-bit floats: see config_float8.h */
-    int float8_recipe;      /* 0: none; otherwise 1 + fsdp_float8_recipe */
-    bool float8_all_gather; /* weights are gathered in float8 */
-    bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
+    int float8_recipe;      /* 1 + fsdp_float8_recipe; 0: no products in float8 */
+    bool float8_all_gather; /* gather weights in float8 */
+    bool float8_skip_first; /* derived: do not convert the first and the last linear layer, as in
+                             * Accelerate */
     fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
-    int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
-    const char *adapter;                 /* folder of an adapter to go on training; NULL: none */
+    int fp8_backend;                     /* index of Accelerate's fp8 backend among the option's
+                                          * choices; 0: not given */
+    const char *adapter;                 /* folder of an adapter whose training is continued; NULL:
+                                          * none */
     fsdp_quantize_flags quantize;
 
     /* training */
@@ -176,26 +180,26 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int64_t data_seed; /* seed of the order of rows; -1: seed */
+    int64_t data_seed; /* seed of the order of rows; -1: the value of `seed` */
     /* 0: random; 1: in the file's order; 2: group_by_length, which is random here. */
     int train_sampling_strategy;
     int sampler;            /* fsdp_sampler_kind */
-    bool shuffle;           /* false: file order */
+    bool shuffle;           /* false: rows are read in the order of the file */
     bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
-    int num_workers;        /* loader threads per rank; 0: the training thread loads */
+    int num_workers;        /* loader threads per rank; 0: the training thread loads the rows */
     int loss_reduction;     /* fsdp_loss_reduction */
     double label_smoothing; /* in [0, 1) */
 
     /* optimizer and schedule */
     int optimizer; /* fsdp_optimizer_kind */
-    double lr;     /* NAN: depends on the task */
+    double lr;     /* learning rate; NAN: the default of the task */
     double weight_decay, momentum, dampening, beta1, beta2, eps;
     bool nesterov;
     /* parameters whose names contain one of these words have no weight decay; empty: all parameters
      * have weight decay */
     fsdp_option_list no_decay;
-    double adafactor_eps1, adafactor_eps2, clip_threshold, decay_rate; /* Adafactor */
-    /* Adafactor; NAN: no first moment */
+    double adafactor_eps1, adafactor_eps2, clip_threshold, decay_rate; /* options of Adafactor */
+    /* option of Adafactor; NAN: there is no first moment */
     double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
     int adjust_lr_fn;                        /* fsdp_muon_adjust_lr */
@@ -215,7 +219,7 @@ typedef struct fsdp_train_config {
     bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
     bool given_lr_decay; /* not an option: the value given for --lr-decay */
     int lr_schedule;     /* fsdp_lr_schedule_kind */
-    /* Not an option; true: the user chose no schedule, so the task decides. */
+    /* Not an option. True if the user did not choose a schedule, so that the task determines it. */
     bool schedule_by_task;
     /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
      * FSDP_SCHEDULE_STEP */
@@ -234,7 +238,7 @@ typedef struct fsdp_train_config {
     /* sharding and offloading in transformers' words, such as "full_shard"; NULL: not given */
     const char *fsdp;
     /* 0: parameters stay gathered after forward; 1: they are resharded after forward; n > 1: they
-     * are resharded, and backward gathers them among only n ranks. Always agrees with
+     * are resharded, and backward gathers them among only n ranks. After derivation, it agrees with
      * sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
@@ -260,10 +264,11 @@ typedef struct fsdp_train_config {
      * both are 0: the number of ranks on a host */
     int shard_size;
     int replicas; /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
-    /* Not an option: the number of ranks for which Accelerate's parallelism_config is made; 0: any
+    /* Not an option: the number of ranks that Accelerate's parallelism_config requires; 0: any
      * number. */
     int64_t mesh_ranks;
-    fsdp_accelerate_keys file_keys;                 /* not options: keys of a file of Accelerate */
+    fsdp_accelerate_keys file_keys;                 /* not options: values of keys in a
+                                                     * configuration file of Accelerate */
     int auto_wrap_policy;                           /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
     /* SIZE_BASED: minimum number of parameters in a unit; 0: FSDP1's default */
@@ -284,17 +289,17 @@ typedef struct fsdp_train_config {
     const char *offload_dir;
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
     fsdp_dtype
-        internode_reduce_dtype; /* as in fsdp_fully_shard_options; and so is the next field */
+        internode_reduce_dtype; /* see the field of the same name in fsdp_fully_shard_options */
     bool set_internode_reduce_dtype;
     fsdp_dtype optimizer_state_dtype;
     bool bf16_stochastic_round; /* fsdp_adamw_options.bf16_stochastic_round */
     fsdp_dtype output_dtype;    /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
-    /* device: as fsdp_rank_device_create() takes it; NULL: the default. device_id: the card, if the
-     * run uses one; NULL: not given (config_device.h) */
+    /* device: the device's name, as for fsdp_rank_device_create(); NULL: the default. device_id:
+     * the card that is used if the run uses a card; NULL: not given (config_device.h) */
     const char *device, *device_id;
     fsdp_option_list gpu_ids; /* cards that the run may use; empty, or "all": all */
-    const char *devices;      /* required number of ranks, or "auto": any number */
+    const char *devices;      /* number of ranks that the run must have; "auto": any number */
     int threads_per_rank; /* 0: the cores of this host divided by its number of ranks, at least 1 */
     /* instruction set, for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
     const char *isa;
@@ -321,12 +326,14 @@ typedef struct fsdp_train_config {
     int print_model;     /* fsdp_print_model: how to print the module tree and its units */
     const char *metrics; /* file for metrics, as JSON lines; NULL: none */
     bool rank_metrics;   /* each rank writes a file about itself, next to `metrics` */
-    /* dashboard: serve a page about the run while it runs; dashboard_stays: also after its end. */
+    /* dashboard: serve a page about the run while it runs. dashboard_stays: go on serving the page
+     * after the run has ended. */
     bool dashboard, dashboard_stays;
     int dashboard_port; /* 0: any free port */
-    /* Called by rank 0 as soon as the files that `dashboard` shows exist. `folder` has the file of
-     * metrics; `checkpoints` is the folder of checkpoints, or NULL. The function may print to
-     * `out`, unless it is NULL. An error ends the run. NULL: not called. */
+    /* Called by rank 0 as soon as the files that `dashboard` shows exist. `folder` contains the
+     * file of metrics; `checkpoints` is the folder of checkpoints, or NULL. The function may print
+     * to `out` if `out` is not NULL. If it returns an error, the run ends. The pointer may be
+     * NULL. */
     fsdp_status (*reports_open)(void *context, const char *folder, const char *checkpoints,
                                 FILE *out);
     void *reports_context;
@@ -334,7 +341,8 @@ typedef struct fsdp_train_config {
     fsdp_option_list report_to;
     int64_t log_histograms;      /* steps between histograms of weights and gradients; 0: none */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
-    const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
+    const char *logging_dir;     /* folder for the trackers' files; NULL: a folder in
+                                  * <output>/runs */
     const char *tracker_command; /* program that gets the rows of metrics; NULL: none */
     /* Names of the run and of its project, which the program `tracker_command` gets; NULL: none. */
     const char *run_name, *project;
@@ -348,7 +356,8 @@ typedef struct fsdp_train_config {
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
     bool load_best_model_at_end; /* false: save the model of the last step, even with validation */
-    /* metric_for_best_model determines this already; a value that contradicts it is an error. */
+    /* Redundant, because metric_for_best_model determines the value. A value that contradicts
+     * metric_for_best_model is an error. */
     bool greater_is_better;
 
     /* checkpoints and resuming */
@@ -368,10 +377,11 @@ typedef struct fsdp_train_config {
     /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
-    /* Not options. If the user gave a folder as `data`, and the rows for training and validation
-     * are files in it, the paths of these files. Otherwise empty. */
+    /* Not options. The paths of the files with the rows for training and validation, if the user
+     * gave a folder with these files as `data`. Otherwise empty. */
     char train_file[1024], validation_file[1024];
-    /* Not an option. An earlier attempt of the same job has begun and may have written files. */
+    /* Not an option. True if an earlier attempt of the same job has begun, so that it may have
+     * written files. */
     bool restarted;
     /* Not an option. A flag that the caller sets to end the run early. A run that saves checkpoints
      * then saves a last checkpoint and ends. A run that saves no checkpoints continues until it is
@@ -385,10 +395,10 @@ typedef struct fsdp_train_config {
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;
-    /* Not an option. --task-prefix was given, even as an empty text. */
+    /* Not an option. True if --task-prefix was given, even with an empty text. */
     bool given_task_prefix;
 
-    /* Options in the spelling of other tools. They set the options above. */
+    /* Options in the spelling of other tools. They set fields above. */
     bool bf16, fp16, tutorial_loss, use_cpu;
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;
@@ -404,8 +414,8 @@ const char *fsdp_train_given_task_name(int task);
 fsdp_task fsdp_train_model_task(int task);
 /* Return the default of --task-prefix for a task; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
-/* Called when the model's task is known. Set the values that depend on the task and were not given,
- * then check the options that depend on the task. */
+/* Called when the model's task is known. Set the values that depend on the task and that the user
+ * did not give, then check the options that depend on the task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_set_task(fsdp_train_config *config, fsdp_task task);
 
 /* Return true for AdamW and Adam, whose moments have a dtype that the user may choose. */

@@ -11,7 +11,7 @@
 #include "src/fsdp/reshard_menu.h"
 #include "src/options/options_parse.h"
 
-/* The words for distributed_type, in the order of fsdp_accelerate_type. */
+/* The values of distributed_type, in the order of fsdp_accelerate_type. */
 const char *const fsdp_accelerate_types[] = {"NO",        "FSDP",         "MULTI_GPU",  "MULTI_CPU",
                                              "DEEPSPEED", "MEGATRON_LM",  "XLA|TPU",    "MULTI_NPU",
                                              "MULTI_MLU", "MULTI_SDAA",   "MULTI_MUSA", "MULTI_XPU",
@@ -144,7 +144,7 @@ static bool in_file(const fsdp_options *options, const char *option)
     return fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE;
 }
 
-/* Return the value that a file gives to a switch that has no field in the configuration, or
+/* Return the value that a file gives to a boolean option that has no field in the configuration, or
  * `otherwise` if no file gives one. */
 static bool switch_in_file(const fsdp_options *options, const char *option, bool otherwise)
 {
@@ -181,7 +181,7 @@ void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_stra
         keys->reshard_after_forward =
             is_fsdp2 ? reshard_after_forward : fsdp_reshard_of_menu(reshard, reshard_after_forward);
     else if (fsdp_options_given(options, "fsdp-reshard-after-forward"))
-        /* A flag takes precedence over the file, so this key of the file cannot contradict another
-         * one. */
+        /* A flag takes precedence over the file, so the file's fsdp_reshard_after_forward has no
+         * effect and cannot contradict another key. */
         keys->reshard_after_forward = reshards(keys->sharding_strategy);
 }

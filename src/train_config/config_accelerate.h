@@ -14,7 +14,7 @@ typedef enum fsdp_accelerate_type {
     /* This type and all that follow need hardware that this program does not support. */
     FSDP_ACCELERATE_TYPE_OTHER
 } fsdp_accelerate_type;
-/* Choices, NULL-terminated. */
+/* Choices of the options distributed_type and dynamo_backend; each array ends with NULL. */
 extern const char *const fsdp_accelerate_types[];
 extern const char *const fsdp_accelerate_dynamo_backends[];
 
@@ -37,8 +37,9 @@ typedef struct fsdp_accelerate_keys {
  * these options before any value is derived. */
 void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_strategy,
                                   int reshard_after_forward, fsdp_accelerate_keys *keys);
-/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. Each key, such
- * as "fsdp-version", must be the name or an alias of an option in `options`. */
+/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. The name of each
+ * key with dashes, such as "fsdp-version", must be the name or an alias of an option in
+ * `options`. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check_keys(const fsdp_accelerate_keys *keys,
                                                        const fsdp_options *options);
 /* Return FSDP_ERR_UNSUPPORTED for the types that need other programs or devices. */

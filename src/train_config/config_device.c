@@ -33,7 +33,8 @@ static fsdp_status read_device_id(const fsdp_train_config *c, char card[FSDP_DEV
         id);
 }
 
-/* Refuse what the device cuda has no kernels for. fsdp_train_float8_check() does it for float8. */
+/* Refuse options for which the device cuda has no kernels. fsdp_train_float8_check() refuses
+ * float8. */
 static fsdp_status check_kernels_of_cards(const fsdp_train_config *c)
 {
     const char *flag = c->quantize.load_in_4bit                    ? "--load-in-4bit"
@@ -71,7 +72,7 @@ fsdp_status fsdp_train_check_device(const fsdp_train_config *c, const fsdp_optio
     return check_kernels_of_cards(c);
 }
 
-/* Return the name of the device that the user gave, else that in $FSDP_DEVICE, else "auto". */
+/* Return the name of the device that the user gave, else the one in $FSDP_DEVICE, else "auto". */
 static const char *given_name(const fsdp_train_config *c)
 {
     const char *environment = getenv("FSDP_DEVICE");

@@ -1,6 +1,6 @@
-/* The device of a run: --device, and the spellings of other tools for it. Accelerate's --use-cpu
- * and transformers' --no-cuda mean --device cpu. FSDP1's --device-id N selects the card if the run
- * uses one, and has no effect otherwise. */
+/* Determines the device of a run from --device and from other tools' spellings of it. Accelerate's
+ * --use-cpu and transformers' --no-cuda mean --device cpu. FSDP1's --device-id N selects the card
+ * if the run uses one, and has no effect otherwise. */
 #pragma once
 #include "src/tensor/cards.h"
 #include "src/train_config/config.h"
@@ -8,8 +8,9 @@
 /* Set config->device from --use-cpu. A flag takes precedence over a file, and a file over the
  * environment. */
 void fsdp_train_derive_device(fsdp_train_config *config, const fsdp_options *options);
-/* Check the names, and that no two options of equal precedence contradict each other. Does not ask
- * whether this build and this machine have the device, because a plan needs neither. */
+/* Check the names of devices, and that no two options of equal precedence contradict each other. Do
+ * not check whether this build supports the device or this machine has it, because 'fsdp plan'
+ * needs neither. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_device(const fsdp_train_config *config,
                                                     const fsdp_options *options);
 
@@ -19,5 +20,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_device_name(const fsdp_train_config *conf
                                                    char name[FSDP_DEVICE_NAME_BYTES]);
 /* Return true if the run uses cards. If the device is auto, this depends on the machine. */
 bool fsdp_train_uses_cards(const fsdp_train_config *config);
-/* Return the largest number of ranks that share a card: fsdp_device_ranks_per_card(). */
+/* Return the largest number of ranks that share a card (see fsdp_device_ranks_per_card()). */
 int fsdp_train_ranks_per_card(const fsdp_train_config *config, int local_world_size);

@@ -1,7 +1,7 @@
 /* See config_effect.h. Three kinds of options that may have no effect are not checked in this file.
- * config.c checks the options that are for one optimizer only. config.c also checks some options
- * that count as set by the user whenever their value is not the default. Options that depend on the
- * rows are checked when the rows are opened (src/train/sources.h). */
+ * config.c checks the options that are for one optimizer only. config.c also checks options with
+ * fsdp_train_set_by_user(), which ignores the environment. Options that depend on the rows are
+ * checked when the rows are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* ---- conditions under which the options in `rules` have an effect ---- */
+/* ---- the functions that `rules` uses: each returns true if an option has an effect ---- */
 
 typedef bool acts_fn(const fsdp_train_config *c);
 
@@ -29,7 +29,8 @@ static bool has_polynomial_schedule(const fsdp_train_config *c)
 
 static bool has_restarts(const fsdp_train_config *c)
 {
-    /* A plain cosine is half a cycle, so --num-cycles 0.5 agrees with it, as in transformers. */
+    /* A cosine schedule without restarts is half a cycle, so --num-cycles 0.5 is allowed with it,
+     * as in transformers. */
     return c->lr_schedule == FSDP_LR_COSINE_RESTARTS ||
            (c->lr_schedule == FSDP_LR_COSINE && c->num_cycles == 0.5);
 }

@@ -6,7 +6,7 @@
 #include "src/train_config/config_lora.h"
 #include "src/train_config/precision.h"
 
-/* The backends of Accelerate's fp8_config, in the order of the option's choices. */
+/* The backends of Accelerate's fp8_config, in the order of the choices of --fp8-backend. */
 enum {
     BACKEND_NONE,
     BACKEND_AO,

@@ -1,7 +1,7 @@
-/* The options of `fsdp train` for products of 8-bit floats (fsdp/float8.h). Two programs are
- * followed: torchtitan names a recipe and filters layers by name, and Accelerate's mixed_precision
- * fp8 with `backend: AO` means bfloat16 with the recipe tensorwise, a float8 all-gather unless it
- * is switched off, and all linear layers but the first and the last. */
+/* The options of `fsdp train` for products of 8-bit floats (fsdp/float8.h). The options follow two
+ * programs. As in torchtitan, options name a recipe and exclude layers by name. As in Accelerate,
+ * mixed_precision fp8 with `backend: AO` means bfloat16 with the recipe tensorwise, a float8
+ * all-gather unless it is switched off, and all linear layers except the first and the last. */
 #pragma once
 #include <fsdp/float8.h>
 
@@ -14,5 +14,5 @@ void fsdp_train_float8_derive(fsdp_train_config *c, const fsdp_options *options)
 /* Return an error if the options contradict each other or have no effect. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_float8_check(const fsdp_train_config *c,
                                                     const fsdp_options *options);
-/* Set *config as the options say. The names are borrowed from `c`. */
+/* Set *config to what the options ask for. The names are borrowed from `c`. */
 void fsdp_train_float8_init(fsdp_float8_linear_config *config, const fsdp_train_config *c);

@@ -44,7 +44,8 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Copy a list of the flags to *names, and add the NULL at its end. */
+/* Copy the pointers of `list`, the values of a flag, to *names, and append NULL. If the list is
+ * empty, do not change *names. The caller owns *names. */
 static fsdp_status end_list(const fsdp_option_list *list, const char ***names)
 {
     if (!list->count)
@@ -56,8 +57,8 @@ static fsdp_status end_list(const fsdp_option_list *list, const char ***names)
     return FSDP_OK;
 }
 
-/* Return true if a single value of a flag is a regular expression or "all-linear". PEFT takes a
- * string for one, and a list for names. */
+/* Return true if the flag has a single value, and this value is a regular expression or
+ * "all-linear". PEFT expects a string for these, and a list for names. */
 static bool is_pattern(const fsdp_option_list *list)
 {
     return list->count == 1 &&

@@ -4,8 +4,9 @@
 
 #include "src/train_config/config.h"
 
-/* The configuration of the adapter that the flags describe, and the memory that it needs. The
- * configuration points to this struct and to lists of the flags, so do not copy the struct. */
+/* The configuration of the adapter that the flags describe, and the lists to which the
+ * configuration points. The configuration also points to values of the flags, so do not copy the
+ * struct. */
 typedef struct fsdp_train_lora {
     fsdp_lora_config config;
     const char **names[3]; /* lists that end with NULL; owned */
@@ -14,11 +15,11 @@ typedef struct fsdp_train_lora {
 
 /* Return true if the flags ask for a new adapter. */
 bool fsdp_train_has_lora(const fsdp_train_config *config);
-/* Check the flags that belong together, and fill in *lora, which must be freed with
- * fsdp_train_lora_fini(), also after a failure. */
+/* Set *lora to the adapter that the flags describe. The caller must free *lora with
+ * fsdp_train_lora_fini(), even after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_lora_init(fsdp_train_lora *lora,
                                                  const fsdp_train_config *config);
 void fsdp_train_lora_fini(fsdp_train_lora *lora);
-/* Also checks the flags of weights in 4 bits. Return FSDP_ERR_INVALID if a flag that describes an
- * adapter is given, but --lora-r is not, or if both a new adapter and --adapter are given. */
+/* Return FSDP_ERR_INVALID if a flag that describes a new adapter is given without --lora-r, or if
+ * both --lora-r and --adapter are given. Also check the flags for weights in 4 bits. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_lora_check(const fsdp_train_config *config);

@@ -7,7 +7,8 @@
 #include "src/base/assert.h"
 #include "src/options/options_parse.h"
 
-/* Return true if the value of `option` comes from Accelerate's parallelism_config. */
+/* Return true if the value of `option` was given by a key, flag or variable of Accelerate's
+ * parallelism_config. */
 static bool is_by_parallelism(const fsdp_options *options, const char *option)
 {
     static const char *const names[] = {"parallelism_config_", "dp_replicate_size",

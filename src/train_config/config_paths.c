@@ -13,7 +13,7 @@
 #include "src/train_config/config_sources.h"
 
 typedef struct named_path {
-    const char *flag, *path; /* path NULL: not given */
+    const char *flag, *path; /* path is NULL if the flag is not given */
 } named_path;
 
 static bool is_same_place(const struct stat *a, const struct stat *b)
@@ -106,7 +106,7 @@ static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *wri
 }
 
 /* Return an error if a file would be written into the model's folder under the name of one of the
- * model's files, because the saved model would replace it. */
+ * model's files, because the saved model would overwrite this file. */
 static fsdp_status check_beside_model(const fsdp_train_config *c, const named_path *written)
 {
     const char *name = written->path ? fsdp_path_name(written->path) : "";

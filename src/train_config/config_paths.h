@@ -3,7 +3,8 @@
 #include "src/train_config/config.h"
 
 /* Return true if both paths lead to the same file or folder. The file or folder need not exist yet.
- * Return false for devices and pipes, such as /dev/null: two options may name the same device. */
+ * Return false for devices and pipes, such as /dev/null: two options may name the same device
+ * without harm. */
 bool fsdp_train_is_same_file(const char *a, const char *b);
 /* Kinds of files that a run may overwrite. The kind of an existing file is recognized by its first
  * bytes. */

@@ -11,7 +11,7 @@ static const char *const files[] = {[FSDP_REPORT_TENSORBOARD] = "tensorboard",
                                     [FSDP_REPORT_CSV] = "csv",
                                     [FSDP_REPORT_JSON] = "json"};
 
-/* Trackers that transformers and Accelerate know, besides TensorBoard. */
+/* Names of trackers of transformers and Accelerate that are services on a network. */
 static const char *const services[] = {"wandb",   "mlflow",  "comet_ml", "comet",     "clearml",
                                        "neptune", "swanlab", "trackio",  "azure_ml",  "aim",
                                        "dvclive", "dagshub", "flyte",    "codecarbon"};

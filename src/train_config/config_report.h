@@ -10,13 +10,14 @@ typedef enum fsdp_report_to {
     FSDP_REPORT_JSON
 } fsdp_report_to;
 
-/* Return true if the run reports to `to`: it is named in --report-to, or --report-to is all, or
- * --with-tracking is given without --report-to. JSON lines are also written for --dashboard. */
+/* Return true if the run reports to `to`: --report-to names `to` or is "all", or --with-tracking is
+ * given without --report-to. For FSDP_REPORT_JSON, also return true if --dashboard is given without
+ * --metrics. */
 bool fsdp_train_reports_to(const fsdp_train_config *config, fsdp_report_to to);
 /* Return true if the run writes files into --logging-dir. */
 bool fsdp_train_has_logging_dir(const fsdp_train_config *config);
 
 /* Called by fsdp_train_config_check(). Return FSDP_ERR_INVALID if --report-to has an unknown name,
- * or words that contradict each other, and FSDP_ERR_UNSUPPORTED if it names a service and there is
- * no --tracker-command. The message says what to use. */
+ * or words that contradict each other, and FSDP_ERR_UNSUPPORTED if it names a service on a network
+ * and --tracker-command is not given. The message says what to use instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_report_check(const fsdp_train_config *config);

@@ -1,5 +1,5 @@
-/* The maps of Accelerate's configuration files, for the option tables of `fsdp launch` and `fsdp
- * train`. */
+/* The nested maps of Accelerate's configuration files, such as fsdp_config, for the option tables
+ * of `fsdp launch` and `fsdp train`. */
 #pragma once
 #include <fsdp/options.h>
 

@@ -82,8 +82,9 @@ static fsdp_status check_span_corruption(const fsdp_train_config *c)
     return status;
 }
 
-/* Check the options of span corruption if no source uses it. --noise-density is also the share of
- * tokens that a masked language model predicts (--mlm-probability). */
+/* Return an error if options of span corruption are given, although no source uses span corruption.
+ * --noise-density is also the share of tokens that a masked language model predicts
+ * (--mlm-probability). */
 static fsdp_status check_without_span_corruption(const fsdp_options *options, bool any_masked)
 {
     if (!any_masked && fsdp_options_asked_for(options, "noise-density"))

@@ -1,4 +1,4 @@
-/* The sources of the training data: --data with --task, and those that --mix-data adds. */
+/* The sources of the training rows: --data with --task, and the sources that --mix-data adds. */
 #pragma once
 #include "src/train_config/config.h"
 

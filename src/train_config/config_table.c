@@ -56,10 +56,10 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* The names of fsdp_lora_bias and fsdp_lora_init in their order. */
+/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
-/* "none", then the names of fsdp_float8_recipe in their order. */
+/* "none", then the names of the values of fsdp_float8_recipe, in the order of that enum. */
 static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
                                              "rowwise_with_gw_hp", NULL};
 static const char *const fp8_backends[] = {"none|no", "ao", "te", "msamp", NULL};

@@ -59,7 +59,8 @@ fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 /* ---- when to validate and when to log ---- */
 
 enum {
-    /* default of transformers' Trainer for the steps between log lines, and between validations */
+    /* default of transformers' Trainer for the number of steps between log lines and between
+     * validations */
     TRAINER_LOGGING_STEPS = 500
 };
 
@@ -177,7 +178,8 @@ void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *optio
         c->shuffle = false;
     if (c->do_regression && !fsdp_options_given(options, "problem-type"))
         c->problem_type = REGRESSION;
-    /* In transformers, max_steps replaces num_train_epochs, even if these steps take more epochs.
+    /* In transformers, max_steps replaces num_train_epochs, even if max_steps is more than
+     * num_train_epochs epochs.
      */
     if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
         c->epochs = (double)INFINITY;

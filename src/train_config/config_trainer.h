@@ -30,8 +30,8 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
  * --logging-strategy). Return NULL if the option has an effect. As in transformers, numbers of
  * steps are ignored unless the strategy is `steps`, because scripts often give transformers'
  * default of 500 steps together with another strategy. But the user must have meant the number of
- * steps if it comes from a source that takes precedence over the source of the strategy, or if it
- * comes from the same source under a name that transformers does not have. The option then
+ * steps if the number comes from a source that takes precedence over the source of the strategy, or
+ * if it comes from the same source under a name that transformers does not have. The option then
  * contradicts the strategy, and NULL is returned. */
 const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_options *options,
                                      const char *name);

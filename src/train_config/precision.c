@@ -36,8 +36,8 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
                                              "grad_bf16",
                                              NULL};
 
-/* The dtypes that each precision before FIRST_PRESET sets; -1: the precision does not set this
- * field. */
+/* The dtype that each precision before FIRST_PRESET sets for each field; -1: the precision does not
+ * set this field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1, -1},
@@ -108,9 +108,9 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* Return true if --mixed-precision sets any dtypes. Every value except "no" does. "no" sets dtypes
- * only if it is given on the command line, because configuration files and Accelerate's environment
- * variables often contain "no" without a decision of the user. */
+/* Return true if --mixed-precision sets any dtypes. Every value except "no" sets dtypes. "no" sets
+ * dtypes only if it is given on the command line, because configuration files and Accelerate's
+ * environment variables often contain "no" without a decision of the user. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||

@@ -55,7 +55,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, 
  * for each group of tolerances. The object of a group contains numbers. *tolerance is set to the
  * number with the key `key` in the group `group`, or to the first number of the group if `key` is
  * NULL. The number's key also says how differences are measured. If `measure` is not NULL, *measure
- * is set accordingly to "absolute", "relative" or "of the largest". */
+ * is set to this kind of difference: "absolute", "relative" or "of the largest". */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
@@ -119,7 +119,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_states(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_clip(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_schedules(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_float8(fsdp_verify_case *c);
-/* Quantize to NF4 and read it back. */
+/* Quantize the values in nf4.safetensors to NF4, read them back, and compare the results with those
+ * in the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_nf4(fsdp_verify_case *c);
 /* Generate from the prompts in `file`, and compare the result with the sequences in `file`. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file);

@@ -2,8 +2,9 @@
  * casts, the values of codes, and matrices with one scale, with one for each row or with one for
  * each column. All comparisons are exact: NaN equals NaN, and -0 differs from 0.
  *
- * These files divide where training multiplies: scale = max(amax, 1e-12) / 448 in float32, q = x /
- * scale rounded to e4m3fn, and q * scale is the value of a code. */
+ * The values of the file are computed with divisions where training multiplies: scale = max(amax,
+ * 1e-12) / 448 in float32, q = x / scale rounded to e4m3fn, and q * scale is the value of a
+ * code. */
 #include <math.h>
 #include <string.h>
 
@@ -15,12 +16,14 @@
 
 static const char file_name[] = "float8.safetensors";
 
-/* One of the matrices that `x` was cast to. Scales and `x` are float32, and the caller owns them.
+/* A matrix of the file: the tensor "x", cast to float8 with one kind of scales. The scales and x
+ * are float32. The caller owns them.
  */
 typedef struct float8_matrix {
     const char *name; /* the name of its tensors without the part after the last dot */
     int64_t rows, columns;
-    int64_t scale_rows, scale_columns; /* 1, or the number of rows or columns */
+    int64_t scale_rows, scale_columns; /* scale_rows is 1 or `rows`; scale_columns is 1 or
+                                          `columns` */
     const float *x;
     float *scales; /* [scale_rows, scale_columns] */
 } float8_matrix;
@@ -32,7 +35,8 @@ static int64_t rows_of(const fsdp_checkpoint_entry *e)
     return e->ndim ? e->shape[0] : 1;
 }
 
-/* Set *bytes to the elements of a tensor of bytes: uint8, or float8. They are borrowed. */
+/* Set *bytes to the elements of a tensor of bytes: uint8, or float8. The elements are borrowed from
+ * the file. */
 static fsdp_status read_bytes(const fsdp_checkpoint_entry *e, int64_t numel,
                               const unsigned char **bytes)
 {
@@ -57,7 +61,8 @@ static int64_t scale_index(const float8_matrix *m, int64_t i)
     return (m->scale_rows == 1 ? 0 : row) * m->scale_columns + (m->scale_columns == 1 ? 0 : column);
 }
 
-/* Return a matrix's scales, computed from x. The caller owns them; NULL: no memory. */
+/* Return a matrix's scales, computed from x. The caller owns the scales. Return NULL when out of
+ * memory. */
 static float *scales_of(const float8_matrix *m)
 {
     const int64_t n = m->scale_rows * m->scale_columns;
@@ -88,7 +93,7 @@ static void report(fsdp_verify_case *c, int64_t differing, const char *name, con
     fsdp_verify_compared(c, (double)differing, 0, "differing", "%s: %s%s", file_name, name, what);
 }
 
-/* Compare one tensor that belongs to a matrix: `what` is the part of its name after the dot. */
+/* Compare one tensor that belongs to a matrix: `what` is the end of its name, with the dot. */
 static fsdp_status compare_part(fsdp_verify_case *c, const float8_matrix *m, const char *what,
                                 const fsdp_checkpoint_entry *e)
 {
@@ -127,7 +132,7 @@ static fsdp_status compare_scales(fsdp_verify_case *c, const float8_matrix *m,
     return FSDP_OK;
 }
 
-/* Find out which elements share a scale from the shape of the scales. */
+/* Find out, from the shape of the scales, which elements share a scale. */
 static fsdp_status set_shape_of_scales(float8_matrix *m, const fsdp_checkpoint_entry *e)
 {
     const bool by_column = e->ndim == 2 && e->shape[0] == 1 && e->shape[1] == m->columns;
@@ -185,7 +190,7 @@ static fsdp_status compare_matrix(fsdp_verify_case *c, const fsdp_checkpoint_rea
 /* --- casts, and the values of codes --- */
 
 /* PyTorch's cast gives NaN above 464, the last tie, in some versions; in newer versions and in
- * torchao it saturates. The file must follow one of the two. */
+ * torchao it saturates. The file's values must be those of one of these two casts. */
 static fsdp_status compare_casts(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                  const fsdp_checkpoint_entry *x)
 {
@@ -225,8 +230,8 @@ static fsdp_status compare_values(fsdp_verify_case *c, const fsdp_checkpoint_ent
 
 /* --- the file --- */
 
-/* Return true if the file's other tensors are needed to compare this one, or if it is compared
- * together with the scales of the same matrix. */
+/* Return true if the tensor `name` is compared together with another tensor of the file. This is so
+ * for "x", "cast.bits", and the tensors of a matrix that has scales. */
 static bool is_compared_elsewhere(const fsdp_checkpoint_reader *file, const char *name)
 {
     static const char *const parts[] = {".q", ".bits", ".dequantized"};

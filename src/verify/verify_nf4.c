@@ -1,6 +1,6 @@
 /* The part of `fsdp verify` that compares NF4 with the values in nf4.safetensors. Each tensor of
- * the file is an input or is compared. All quantities must be equal in every bit, except the mean
- * of the scales, which depends on the order in which a program adds them. */
+ * the file is an input or an expected result. All quantities must be equal in every bit, except the
+ * mean of the scales, which depends on the order in which a program adds them. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -19,10 +19,11 @@ typedef struct nf4_case {
     fsdp_verify_case *c;
     const fsdp_checkpoint_reader *file;
     float *x;          /* [n] the values that are quantized */
-    int64_t n, blocks; /* elements, and blocks of FSDP_NF4_BLOCK elements */
+    int64_t n, blocks; /* n: number of elements; blocks: number of blocks of FSDP_NF4_BLOCK
+                          elements */
     uint8_t *packed;   /* [(n + 1) / 2] */
     float *absmax;     /* [blocks] */
-    float *values;     /* [n] room for results */
+    float *values;     /* [n] buffer for results */
 } nf4_case;
 
 /* --- comparing --- */
@@ -50,7 +51,7 @@ static fsdp_status compare_floats(const nf4_case *q, const char *name, const flo
     return compare_bytes(q, name, "F32", got, (size_t)n * sizeof *got);
 }
 
-/* Set *values to the n numbers of the tensor `name`. The caller owns them. */
+/* Set *values to the n numbers of the tensor `name`. The caller owns *values. */
 static fsdp_status read_floats(const nf4_case *q, const char *name, int64_t n, float **values)
 {
     const fsdp_checkpoint_entry *entry;
@@ -61,7 +62,8 @@ static fsdp_status read_floats(const nf4_case *q, const char *name, int64_t n, f
     return fsdp_verify_floats(entry, values);
 }
 
-/* Compare the values that the weights have with the scales `absmax`. */
+/* Read the quantized weights back with the scales `absmax`, and compare them with the tensor
+ * `name`. */
 static fsdp_status compare_dequantized(const nf4_case *q, const char *name, const float *absmax)
 {
     const fsdp_kernels *k = q->c->device->kernels;
@@ -109,8 +111,9 @@ static fsdp_status compare_single(nf4_case *q)
 
 /* --- the scales in float8 --- */
 
-/* Quantize the scales less `mean`. `bits` and `back` [q->blocks] get the results in float8 and the
- * scales that are read back, and `scale` the factors of blocks of FSDP_NF4_NESTED_BLOCK. */
+/* Subtract `mean` from the scales, and quantize them to float8. `bits` [q->blocks] gets the codes,
+ * `back` [q->blocks] gets the scales that are read back from the codes, and `scale` gets one factor
+ * for each block of FSDP_NF4_NESTED_BLOCK scales. */
 static void quantize_scales(const nf4_case *q, float mean, uint8_t *bits, float *scale, float *back)
 {
     static const float largest = 448.0f;

@@ -37,7 +37,8 @@ typedef struct fsdp_verify_recipe {
     const char *model;   /* folder, relative to the case's folder */
     const char *adapter; /* folder of an adapter, relative to the case's folder; NULL: none */
     const char *inputs;  /* file, relative to the case's folder */
-    /* its learning rate is replaced in each step by the one from `schedule` or `rates` */
+    /* in each step, the learning rate in these options is replaced by the one from `schedule` or
+     * `rates` */
     fsdp_verify_optimizer optimizer;
     double max_norm;
     fsdp_lr_schedule schedule;
@@ -47,9 +48,10 @@ typedef struct fsdp_verify_recipe {
      * none */
     fsdp_json_node frozen;
     int64_t accumulation, steps;
-    /* set_requires_gradient_sync(false) in all micro-steps of a step except the last */
+    /* true: gradients are communicated only in the last micro-step of a step
+     * (set_requires_gradient_sync(false) in the other micro-steps) */
     bool sync_last_only;
-    /* compute gradients, but never update the weights */
+    /* true: compute gradients, but never update the weights */
     bool no_steps;
     /* Folder of the checkpoint to resume from, relative to the case's folder. It was saved after
      * first_step steps. NULL: begin with the model's weights. */

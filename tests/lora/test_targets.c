@@ -148,6 +148,20 @@ TEST(the_update_is_scaled_by_alpha_over_r)
     ASSERT(q && q->scaling == 7.0f / 16.0f && q->a->shape[0] == 16 && q->a->shape[1] == 2048);
     fsdp_module_destroy(model);
 
+    /* peft puts the whole key into a group: each alternative may follow a dot. */
+    const fsdp_lora_config alternatives = {.r = 16,
+                                           .lora_alpha = 32,
+                                           .target_modules = NAMES("q_proj", "v_proj"),
+                                           .rank_pattern =
+                                               (const fsdp_lora_pattern[]){{"q_proj|v_proj", 8}},
+                                           .n_rank_pattern = 1};
+    ASSERT_OK(make_model("TinyLlama-1.1B", &model));
+    ASSERT_OK(fsdp_lora_apply(model, &alternatives));
+    v = adapter_at(model, "model.layers.0.self_attn.v_proj");
+    q = adapter_at(model, "model.layers.0.self_attn.q_proj");
+    ASSERT(v && v->b->shape[1] == 8 && q && q->b->shape[1] == 8);
+    fsdp_module_destroy(model);
+
     const fsdp_lora_config stable = {.r = 16, .lora_alpha = 32, .use_rslora = true};
     ASSERT_OK(make_model("gpt2", &model));
     ASSERT_OK(fsdp_lora_apply(model, &stable));

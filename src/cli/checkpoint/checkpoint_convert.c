@@ -326,7 +326,7 @@ static bool is_in_nf4(const char *from)
     return is;
 }
 
-/* Quantize the weights of a folder, or undo it. Returns the exit code. */
+/* Convert the weights of a folder to NF4, or from NF4 to another dtype. Returns the exit code. */
 static int convert_folder(const char *from, const char *to, const convert_config *config,
                           const fsdp_convert_options *how)
 {
@@ -351,7 +351,8 @@ static int convert_folder(const char *from, const char *to, const convert_config
     return FSDP_EXIT_OK;
 }
 
-/* Weights in NF4 are written as other dtypes, or other weights in NF4, only in folders. */
+/* Return FSDP_ERR_INVALID if an option does not fit a conversion to or from NF4, which can only
+ * write a complete Hugging Face folder. */
 static fsdp_status check_folder(const char *to, fsdp_convert_format format,
                                 const convert_config *config)
 {

@@ -1,5 +1,5 @@
-/* `fsdp checkpoint gather`: puts a checkpoint together whose files are on the disks of several
- * hosts. */
+/* `fsdp checkpoint gather`: makes one checkpoint from files that are on the disks of several hosts.
+ */
 #include <stdio.h>
 
 #include "src/base/assert.h"

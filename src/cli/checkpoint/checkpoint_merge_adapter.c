@@ -1,5 +1,5 @@
-/* `fsdp checkpoint merge-adapter`: writes the model that an adapter and its base model are
- * together. */
+/* `fsdp checkpoint merge-adapter`: adds the updates of adapters to the weights of their base model,
+ * and writes the resulting model. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -135,7 +135,7 @@ static int verify_parts(const fsdp_parts *parts, const char *given)
     return code;
 }
 
-/* List the files and folders that no reader of this library knows. They were not checked. */
+/* List the files and folders whose format this library does not know. They were not checked. */
 static void list_others(const fsdp_parts *others)
 {
     enum {

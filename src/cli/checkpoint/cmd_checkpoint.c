@@ -1,5 +1,5 @@
-/* `fsdp checkpoint SUBCOMMAND`: inspects, verifies, compares or converts checkpoints of any
- * format. */
+/* `fsdp checkpoint SUBCOMMAND`: inspects, verifies, compares, converts, gathers or merges
+ * checkpoints of any format. */
 #include <stdio.h>
 #include <string.h>
 

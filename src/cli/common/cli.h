@@ -30,8 +30,8 @@ int fsdp_cli_failed(const char *program);
 typedef int fsdp_cli_show_fn(const fsdp_options_spec *spec, void *arg);
 void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg);
 
-/* Report the last error as fsdp_cli_failed() does, for a wrong command line or configuration. Also
- * refer to --help if the message is printed. Returns FSDP_EXIT_USAGE. */
+/* Report the last error as fsdp_cli_failed() does, for a wrong command line or configuration. If
+ * the message is printed, also print how to get help (--help). Returns FSDP_EXIT_USAGE. */
 int fsdp_cli_misused(const char *program);
 
 /* Report the last error as fsdp_cli_failed() does, for a process that could not join its process

@@ -1,4 +1,4 @@
-/* See guard.h. After fork(), the process calls no function that takes a lock or allocates memory,
+/* See guard.h. After fork(), the guard calls no function that takes a lock or allocates memory,
  * because other threads may hold locks. snprintf() does neither for integers and strings. */
 #include "src/cli/common/guard.h"
 
@@ -16,14 +16,15 @@
 #include "src/comm/watched.h"
 
 static const double poll_s = 0.25;
-/* The peers of the same host report the stopped rank first. */
+/* The guard waits this much longer than the rank's peers on the same host, so that they report the
+ * stopped rank first. */
 static const double report_s = 1.0;
-/* At most this time is counted from one look to the next. A batch system may suspend all processes
- * of a job, this one, too. */
+/* At most this time is counted from one check to the next. A batch system may suspend all processes
+ * of a job, including this process, and the time of the suspension must not count. */
 static const double most_s = 1.0;
 
-/* Return true if the process whose file /proc/PID/stat is `path` is stopped now. Its state follows
- * its name, which is in parentheses. */
+/* Return true if the process whose file /proc/PID/stat is `path` is stopped now. In the file, the
+ * state follows the name, which is in parentheses. */
 static bool is_stopped(const char *path)
 {
     char text[512];
@@ -41,7 +42,7 @@ typedef struct guarded {
     char path[64]; /* the rank's /proc/PID/stat */
     char host[64];
     double limit_s;
-    const fsdp_comm_watched *watched; /* or NULL */
+    const fsdp_comm_watched *watched; /* what the rank is doing; NULL: unknown */
 } guarded;
 
 static void report(const guarded *g)
@@ -77,11 +78,12 @@ static _Noreturn void watch(const guarded *g)
         if (stopped_s < g->limit_s)
             continue;
         report(g);
-        kill(g->rank, SIGKILL); /* this process then ends, too */
+        kill(g->rank, SIGKILL); /* the guard then ends, too */
     }
 }
 
-/* Return NULL if there is no memory; the report then has no rank. */
+/* Make shared memory in which this process records its rank and what it is doing. Return NULL when
+ * out of memory; the report then names the process instead of the rank. */
 static fsdp_comm_watched *share_location(void)
 {
     void *memory = mmap(NULL, sizeof(fsdp_comm_watched), PROT_READ | PROT_WRITE,

@@ -1,11 +1,11 @@
-/* Ends a rank that is stopped, if MPI has started it. */
+/* Kills a rank that MPI has started if a signal stops it for too long. */
 #pragma once
 
-/* Start a process that kills this one if a signal stops it for a second longer than FSDP_STALL_S.
- * A stopped process does not react when its peers end the job, and neither MPI ends it in time:
- * mpirun of Open MPI 4 needs another 3 s after the process is dead, and mpiexec of MPICH 4 waits
- * for it without limit. The message names the host, the rank, and what it did. `fsdp launch`
- * watches its ranks itself.
+/* Start a guard: a process that kills this process if a signal stops it for a second longer than
+ * FSDP_STALL_S. A stopped process does not react when its peers end the job, and MPI does not end
+ * it in time, either: mpirun of Open MPI 4 needs another 3 s after the process is dead, and mpiexec
+ * of MPICH 4 waits for it without limit. The guard's message names the host, the rank, and what the
+ * rank did. `fsdp launch` watches its ranks itself.
  *
- * The process ends with this one. Call this function before MPI_Init(), at most once. */
+ * The guard ends when this process ends. Call this function before MPI_Init(), at most once. */
 void fsdp_cli_guard_begin(void);

@@ -1,5 +1,5 @@
-/* Handles signals in a thread that waits for them. They are blocked in all other threads. Unlike a
- * signal handler, this thread may call any function. */
+/* Handles signals in a thread that waits for them. The signals are blocked in all other threads.
+ * Unlike a signal handler, this thread may call any function. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct fsdp_interrupt {
     atomic_bool came, ended;
 };
 
-/* A run that cannot be resumed leaves SIGUSR1 alone, because this signal asks to save and to be
+/* A run that cannot be resumed does not handle SIGUSR1, because this signal asks to save and to be
  * started again. */
 static void handled_signals(const fsdp_interrupt *self, sigset_t *set)
 {
@@ -65,9 +65,9 @@ static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
         ;
 }
 
-/* All ranks have saved. mpiexec of MPICH would end with 0, because the ranks do not call
- * MPI_Finalize(), and the first rank sends the exit code. Below `fsdp launch`, the launcher sets
- * the exit code. */
+/* Exit with FSDP_EXIT_AGAIN, after all ranks have saved. The ranks do not call MPI_Finalize(), so
+ * mpiexec of MPICH would exit with 0. Therefore, rank 0 sends the exit code to it. If `fsdp launch`
+ * started the ranks, the launcher sets the exit code. */
 static _Noreturn void exit_to_begin_again(void)
 {
     const char *rank = getenv("RANK");

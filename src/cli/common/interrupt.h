@@ -8,14 +8,14 @@ typedef struct fsdp_interrupt fsdp_interrupt;
 
 /* Let a save finish before SIGINT, SIGTERM or SIGHUP ends the process. If such a signal comes while
  * the model is saved into the folder `output`, the process waits a few seconds for the end of the
- * save. If the save takes longer, it is removed. `output` is NULL if the run does not save the
- * model. If the process ignores SIGHUP, as under nohup, SIGHUP is still ignored.
+ * save. If the save takes longer, the incomplete save is removed. `output` is NULL if the run does
+ * not save the model. If the process ignores SIGHUP, as under nohup, SIGHUP is still ignored.
  *
  * SIGPIPE is ignored from now on. So a save can finish although Ctrl-C also ends `tee` in
  * `| tee log`. Call this function once per process, before any thread is started.
  *
  * If `to_the_end`, SIGUSR1 is handled like SIGTERM, except that the process then exits with
- * FSDP_EXIT_AGAIN, by which the script of a batch system decides to start the run again.
+ * FSDP_EXIT_AGAIN. With this exit code, the script of a batch system starts the run again.
  *
  * @param to_the_end true if the run reacts to a signal itself: it checks the flag of
  *   fsdp_cli_interrupted(), saves what it needs to resume, and then ends. After a signal, the

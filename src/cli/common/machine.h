@@ -6,5 +6,5 @@
  * "limits" (of this process: ulimit). */
 void fsdp_add_machine(fsdp_facts *to);
 /* Add the section "job": which launcher started this process as which rank, how many hosts and
- * tasks a batch system has allocated, and which launchers $PATH has. */
+ * tasks a batch system has allocated, and which launchers are in $PATH. */
 void fsdp_add_job(fsdp_facts *to);

@@ -1,5 +1,5 @@
 /* Implements `fsdp --version`. If a library reports its version at run time, that version is
- * printed, and not the one of its header. */
+ * printed, and not the version in its header. */
 #include <jansson.h>
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>

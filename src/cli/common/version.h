@@ -1,5 +1,5 @@
-/* `fsdp --version`: how this program was built, and which cards it finds. `fsdp env` prints the
- * same and more. */
+/* `fsdp --version`: how this program was built, and which cards it finds. `fsdp env` prints these
+ * facts and more. */
 #pragma once
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* `fsdp help`: shows the commands, the options of one, or pages of the manual. */
+/* `fsdp help`: shows the commands, the options of one command, or pages of the manual. */
 #include <string.h>
 
 #include "src/base/assert.h"

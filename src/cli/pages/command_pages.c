@@ -1,6 +1,6 @@
 /* Gets the option table of a command by running the command with --help, while fsdp_cli_options()
- * passes on the table instead of printing the help text. Some commands make their table when they
- * run, so there is no list of tables. */
+ * passes the table to show() instead of printing the help text. Some commands make their table when
+ * they run, so there is no list of tables. */
 #include "src/cli/pages/command_pages.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The completion script of bash. The text `code` is the part that does not depend on the commands.
- * After it, a shell function has a case for each command, which sets the options of the command,
- * and what may follow each option. */
+/* The completion script of bash. The string `code` is the part of the script that does not depend
+ * on the commands. After this part, a shell function has a case for each command, which sets the
+ * options of the command, and what may follow each option. */
 #include <string.h>
 
 #include "src/cli/pages/command_pages.h"

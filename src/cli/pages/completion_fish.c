@@ -32,7 +32,7 @@ typedef struct place {
     const char *condition;
 } place;
 
-/* Append what fish offers after the option. */
+/* Append what fish offers as the value of the option. */
 static void append_value(fsdp_str *out, const fsdp_option *option)
 {
     const fsdp_value_kind kind = fsdp_option_value_kind(option);
@@ -99,7 +99,7 @@ static fsdp_status append_command(const fsdp_command_page *page, void *arg)
         fsdp_str_printf(&condition, " %s", page->group->commands[i].name);
     out->failed |= condition.failed;
     if (condition.failed)
-        return FSDP_OK; /* fsdp_str_take() reports that memory is short */
+        return FSDP_OK; /* fsdp_str_take() then returns NULL, because out->failed is set */
     place p = {out, condition.data};
     if (page->group)
         append_commands(out, condition.data, page->group->commands, page->group->count);

@@ -1,4 +1,4 @@
-/* Texts in completion scripts. */
+/* Makes texts for completion scripts. */
 #include <string.h>
 
 #include "src/cli/pages/completion.h"

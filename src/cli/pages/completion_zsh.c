@@ -20,7 +20,7 @@ static void append_description(fsdp_str *out, const char *text)
     }
 }
 
-/* Append what follows an option: ":N:" or ":TASK:(auto seq2seq)". */
+/* Append the description of an option's value: ":N:" or ":TASK:(auto seq2seq)". */
 static void append_action(fsdp_str *out, const fsdp_option *option)
 {
     const fsdp_value_kind kind = fsdp_option_value_kind(option);

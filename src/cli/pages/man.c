@@ -18,7 +18,7 @@ enum {
     NAME_BYTES = 96
 };
 
-/* Write the name of a page: "fsdp", "fsdp-train", "fsdp-checkpoint-convert". */
+/* Set `name` to the name of a page: "fsdp", "fsdp-train", "fsdp-checkpoint-convert". */
 static void page_name(const char *command, const char *subcommand, char name[NAME_BYTES])
 {
     snprintf(name, NAME_BYTES, "fsdp%s%s%s%s", command ? "-" : "", command ? command : "",
@@ -97,7 +97,7 @@ static bool has_option(const fsdp_options_spec *spec, const char *name)
     return false;
 }
 
-/* A row of the sections ENVIRONMENT and FILES. If `needs` is not NULL, the row is only on the pages
+/* A row of the section ENVIRONMENT or FILES. If `needs` is not NULL, the row is only on the pages
  * of commands that have the option `needs`. */
 typedef struct note {
     const char *tag, *text, *needs;
@@ -171,7 +171,8 @@ static void append_exit_status(fsdp_str *out, const fsdp_options_spec *spec)
         fsdp_roff_item(out, "75", "SIGUSR1 ended the work, which --resume continues.");
 }
 
-/* Append SEE ALSO: the page of fsdp, and of the subcommands or the command above. */
+/* Append the section SEE ALSO: the page of fsdp, the pages of the subcommands and, on the page of a
+ * subcommand, the page of its command. */
 static void append_see_also(fsdp_str *out, const fsdp_command_page *page)
 {
     char name[NAME_BYTES];

@@ -1,4 +1,4 @@
-/* The functions of an MPI library that this program calls, behind types of its own.
+/* The functions of an MPI library that this program calls, declared with types of this program.
  *
  * Note [MPI at run time]. One binary runs with Open MPI, with MPICH and without MPI. The library is
  * loaded when a launcher of MPI has started the process (library.h). A program that is compiled
@@ -37,19 +37,20 @@ typedef struct fsdp_mpi_abi {
     /* Names and values of environment variables that this library reads in init_thread(), ends with
      * NULL. They are set unless the user has set them. NULL: none. */
     const char *const *settings;
-    /* Find the functions in `library`, a handle of dlopen(). Return the name of the first one that
-     * is missing, or NULL. The other functions may be called only afterwards. */
+    /* Find the functions in `library`, a handle of dlopen(). Return the name of the first function
+     * that is missing, or NULL if all are found. Call this before any other function of this table.
+     */
     const char *(*resolve)(void *library);
     int (*initialized)(bool *yes);
     int (*finalized)(bool *yes);
     int (*init_thread)(int wanted, int *level);
     int (*query_thread)(int *level);
     int (*finalize)(void);
-    /* The communicator of all processes that MPI has started. Its errors are returned. */
+    /* Set *comm to the communicator of all processes that MPI has started. */
     int (*world)(fsdp_mpi_handle *comm);
     int (*comm_rank)(fsdp_mpi_handle comm, int *rank);
     int (*comm_size)(fsdp_mpi_handle comm, int *size);
-    /* Split `comm` into one communicator for each host, with the ranks in their order. */
+    /* Split `comm` into one communicator for each host, which keeps the order of the ranks. */
     int (*split_hosts)(fsdp_mpi_handle comm, fsdp_mpi_handle *host);
     /* Create a communicator of the same processes, ordered by `key`. */
     int (*reorder)(fsdp_mpi_handle comm, int key, fsdp_mpi_handle *ordered);

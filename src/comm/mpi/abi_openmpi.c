@@ -54,9 +54,9 @@ static fsdp_mpi_handle handle_of_request(abi_request request)
 
 #include "src/comm/mpi/abi_calls.inc"
 
-/* If the program that embeds this one is linked with Open MPI, the linker may have copied these
- * objects into the program, and the library then uses the copies. So look for the objects as the
- * library does: in the program first. */
+/* If a program that embeds libfsdp is linked with Open MPI, the linker may have copied these
+ * objects into the program, and Open MPI then uses the copies. So look for the objects as Open MPI
+ * does: in the program first. */
 static const char *resolve(void *library)
 {
     const struct {
@@ -78,8 +78,9 @@ static const char *resolve(void *library)
 
 /* Over TCP, Open MPI sends a long message by a protocol ("put") that waits for the other end after
  * each part. While both ends send at the same time, as ranks do in backward, this leaves half of
- * the bandwidth unused: 3 MB then took 190 ms instead of 26 ms at 1 Gbit/s (Open MPI 4.1.4). So
- * allow all of its flags except put: send, send in place, acknowledge, checksum, heterogeneous. */
+ * the bandwidth unused: 3 MB then took 190 ms instead of 26 ms at 1 Gbit/s (Open MPI 4.1.4). So set
+ * all flags of Open MPI's default except put: send, send in place, acknowledge, checksum,
+ * heterogeneous. */
 static const char *const settings[] = {"OMPI_MCA_btl_tcp_flags", "313", NULL};
 
 static const char *const files[] = {"libmpi.so.40", NULL};

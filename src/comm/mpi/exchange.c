@@ -1,4 +1,4 @@
-/* Failures of the exchange of messages itself; see exchange.h. */
+/* Posts failures of the exchange of messages; see exchange.h. */
 #include "src/comm/mpi/exchange.h"
 
 void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status)

@@ -16,7 +16,7 @@ struct fsdp_mpi_incoming {
     fsdp_mpi_range *ranges; /* [message.n_ranges] */
     bool has_list;          /* `ranges` is complete */
     fsdp_mpi_handle list_request;
-    size_t range;              /* the next range of which a piece is to be received */
+    size_t range;              /* index of the range to which the next piece belongs */
     uint64_t at;               /* position in that range */
     fsdp_mpi_handle *requests; /* pieces that are being received */
     size_t n_requests, n_done, cap_requests;
@@ -77,8 +77,9 @@ static bool find_entry(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
     return in->is_found;
 }
 
-/* Messages come from ranks of this job and of the same build. Nevertheless, nothing outside of the
- * buffer is written. */
+/* Return true if the message and its ranges are valid for the buffer. Messages come from ranks of
+ * this job, which run the same build. Nevertheless, make sure that nothing outside of the buffer is
+ * written. */
 static bool is_valid(const fsdp_mpi_incoming *in)
 {
     const fsdp_mpi_message *m = &in->message;
@@ -135,8 +136,8 @@ static bool post_piece(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
     return true;
 }
 
-/* Return true if all bytes have arrived. Bytes that are not wanted share one piece of memory, so
- * they are received one piece after the other. */
+/* Return true if all bytes have arrived. If the buffer does not exist any more, all pieces are
+ * received into the same memory, so they are received one after the other. */
 static bool receive_bytes(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
 {
     while (in->range < in->message.n_ranges && (in->entry || in->n_done == in->n_requests))
@@ -178,8 +179,8 @@ static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
 
 /* ---- showing what other ranks have done ---- */
 
-/* `begun` and the record become visible before `ended`. A divergence is posted by the comparison,
- * so its result is not needed here. */
+/* Show the phase in the sender's lane. `begun` and the record become visible before `ended`.
+ * fsdp_phase_compare() posts a divergence itself, so this function does not return its error. */
 static void show_phase(const fsdp_mpi_incoming *in)
 {
     const fsdp_mpi_message *m = &in->message;
@@ -196,10 +197,10 @@ static void show_phase(const fsdp_mpi_incoming *in)
         fsdp_phase_show_ended(lane, m->count, buffer->group->futex_private);
 }
 
-/* What the sender waits for is shown only if this rank knows everything that the sender has done
- * until then. Otherwise, ranks could seem to wait for each other in a circle while bytes are under
- * way. A reader may look at the same time (in_circle() in wait.c). So while the fields change,
- * `sequence` is even. */
+/* Copy the sender's board to this host. The board shows what the sender waits for only if all
+ * earlier messages of the sender are complete (`is_latest`). Otherwise, ranks could seem to wait
+ * for each other in a circle while bytes are still on their way. A reader may look at the same time
+ * (in_circle() in wait.c). So while the fields change, `sequence` is even. */
 static void show_board(fsdp_comm_board *board, const fsdp_mpi_board *b, bool is_latest)
 {
     atomic_store(&board->joined, b->joined);
@@ -243,8 +244,10 @@ static void show(fsdp_mpi_progress *p, const fsdp_mpi_incoming *in, bool is_late
     }
 }
 
-/* Return true if an earlier message of the same rank is not complete and must be shown first: for a
- * phase, an earlier phase of the same buffer; for a rank that leaves, everything. */
+/* Return true if an earlier message of the same rank is incomplete and must be shown before this
+ * one. For a phase, this is a message about an earlier phase of the same buffer. For the message
+ * that a rank leaves, it is any message. Also set *is_latest to true if the rank has no earlier
+ * incomplete message. */
 static bool must_wait(const fsdp_mpi_progress *p, const fsdp_mpi_incoming *in, bool *is_latest)
 {
     bool waits = false;

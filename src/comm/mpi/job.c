@@ -20,8 +20,9 @@ bool fsdp_mpi_find_job(fsdp_mpi_job *job)
             continue;
         if (size == 1 && l->size_name)
             return false;
-        /* A launcher between MPI and this process may state the ranks again, as torchrun's
-         * variables. Another world size is a run of its own, if the size of the job is known. */
+        /* A launcher between MPI and this process may set the ranks again, in torchrun's variables.
+         * If WORLD_SIZE differs from the size of the MPI job, this process belongs to a run of that
+         * launcher. */
         if (world_size == 1 || (world_size && size && world_size != size))
             return false;
         *job = (fsdp_mpi_job){l->name, l->size_name ? l->size_name : l->rank_name,

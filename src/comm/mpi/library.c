@@ -23,8 +23,9 @@ static bool is_of(const fsdp_mpi_abi *abi, void *library)
     return is_open == (abi == &fsdp_mpi_abi_openmpi);
 }
 
-/* Open MPI's plug-ins look for symbols of the library that loads them. So its symbols are global.
- * If the program that embeds this one has loaded the library, this is the same one. */
+/* Open MPI's plug-ins look for symbols of the library that loads them. So make its symbols global.
+ * If a program that embeds libfsdp has loaded the MPI library already, dlopen() returns that
+ * library. */
 static void *open_library(const fsdp_mpi_abi *abi)
 {
     for (const char *const *file = abi->files; *file; file++) {

@@ -8,15 +8,16 @@
 /* How this process was started. */
 typedef struct fsdp_mpi_job {
     const char *launcher; /* "mpirun" */
-    const char *variable; /* the variable that shows it: "OMPI_COMM_WORLD_SIZE" */
-    const char *key;      /* fsdp_mpi_abi.key of the library that the launcher belongs to */
-    int64_t size;         /* number of processes that were started together; 0: unknown */
-    int64_t rank;         /* number of this process, as the launcher counts */
+    const char
+        *variable;   /* the variable by which the launcher was recognized: "OMPI_COMM_WORLD_SIZE" */
+    const char *key; /* fsdp_mpi_abi.key of the library that the launcher belongs to */
+    int64_t size;    /* number of processes that were started together; 0: unknown */
+    int64_t rank;    /* number of this process, as the launcher counts */
 } fsdp_mpi_job;
 
 /* Return true if mpirun, mpiexec or srun with an MPI plug-in has started this process. Ranks of
- * `fsdp launch`, and processes with WORLD_SIZE=1, have not been started so, even if `fsdp launch`
- * itself was. FSDP_MPI=openmpi or mpich names the library if the launcher works with both. */
+ * `fsdp launch`, and processes with WORLD_SIZE=1, do not count, even if MPI has started `fsdp
+ * launch` itself. FSDP_MPI=openmpi or mpich names the library if the launcher works with both. */
 bool fsdp_mpi_find_job(fsdp_mpi_job *job);
 
 /* Load the library that belongs to the job's launcher. It stays loaded until the process ends.

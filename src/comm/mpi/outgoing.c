@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/mpi/exchange.h"
 
-/* A message and the bytes that follow it, to one rank. */
+/* A message to one rank, and the bytes that follow it. */
 struct fsdp_mpi_outgoing {
     fsdp_mpi_outgoing *next;
     int to; /* world rank */
@@ -50,7 +50,8 @@ static bool is_on(const fsdp_group *group, int rank, int host)
 }
 
 /* Return the world rank of the member of the group on `host` with which this rank exchanges
- * messages, or -1 if the host has none. If it has as many members as this host, they pair off. */
+ * messages, or -1 if `host` has no member. If both hosts have the same number of members, each
+ * member has a partner of its own. */
 static int partner_on(const fsdp_group *group, int host)
 {
     int n = 0, k = 0;
@@ -62,7 +63,7 @@ static int partner_on(const fsdp_group *group, int host)
     return -1;
 }
 
-/* Collect in `ranges` what ranks on `host` read. Return the number of ranges. */
+/* Collect in `ranges` the written ranges that ranks on `host` read. Return the number of ranges. */
 static size_t collect_ranges(const fsdp_shared_buffer *buffer, int host, fsdp_mpi_range *ranges)
 {
     size_t n = 0;
@@ -189,8 +190,8 @@ static bool send_range(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o, const fsdp_mp
     return true;
 }
 
-/* Send everything at once. MPI holds long messages back until the other end has posted their
- * receive. */
+/* Send everything at once. MPI itself holds long messages back until the receiver has posted a
+ * receive for them. */
 static void post(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
 {
     fsdp_mpi_message *m = &o->message;
@@ -203,7 +204,7 @@ static void post(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
         ok = send_range(p, o, &o->ranges[i]);
 }
 
-/* Return true if all of it has left. */
+/* Return true if all sends of the message are complete. */
 static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
 {
     while (o->n_done < o->n_posted) {
@@ -219,8 +220,8 @@ static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
     return true;
 }
 
-/* After a failure, phases are not sent any more: the buffer may not exist, and the others know of
- * the failure. */
+/* Return true if the message may be sent. After a failure, messages about phases are not sent any
+ * more: the buffer may not exist any more, and the other hosts know of the failure. */
 static bool may_post(const fsdp_mpi_progress *p, const fsdp_mpi_outgoing *o)
 {
     const bool is_phase =

@@ -12,13 +12,16 @@
 #include "src/comm/mpi/exchange.h"
 #include "src/comm/phase.h"
 
-/* While messages are under way, a round follows the one before it after busy_ns. When nothing has
- * happened for calm_ns, rounds become rarer: then a message waits up to idle_ns. */
+/* The thread pauses between two rounds. The pause is busy_ns while messages are being sent or
+ * received, and for calm_ns after the last activity. Later it is idle_ns, so a message may wait
+ * that long. */
 static const int64_t busy_ns = 50000, idle_ns = 200000, calm_ns = 2000000;
 static const int64_t board_ns = 250000000;
-static const long poll_ns = 50000; /* the thread of the program looks so often at a counter */
-/* After a failure, a rank waits this long for the other hosts to know of it, and then a moment in
- * which the ranks there can report it: when the first rank ends, mpirun kills the others. */
+static const long poll_ns =
+    50000; /* interval at which the thread of the program looks at a counter for which it waits */
+/* After a failure, a rank waits up to failure_ns until the other hosts know of the failure. It then
+ * waits up to report_ns, so that the ranks on those hosts can report the failure: when the first
+ * rank ends, mpirun kills the others. */
 static const int64_t failure_ns = 1000000000, report_ns = 300000000;
 
 static void send_failure(fsdp_mpi_progress *p)
@@ -59,8 +62,8 @@ static fsdp_mpi_outgoing *take_queue(fsdp_mpi_progress *p, bool *is_stopping)
     return queue;
 }
 
-/* Copy this rank's board before the queue is emptied. So when the board arrives, everything that
- * the rank has done before has arrived, too (show_board() in incoming.c). */
+/* Copy this rank's board before the queue is emptied. So when the board arrives, all earlier
+ * messages of the rank have arrived, too (show_board() in incoming.c). */
 static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
 {
     const int64_t now = fsdp_clock_ns();
@@ -81,8 +84,8 @@ static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
     }
 }
 
-/* Return true if the thread may end: the ranks with which this one exchanges messages have left,
- * and everything has arrived; or it has waited long enough. */
+/* Return true if the thread may end: the ranks with which this rank exchanges messages have left,
+ * and everything has arrived; or this rank has waited long enough. */
 static bool may_end(fsdp_mpi_progress *p)
 {
     const int64_t now = fsdp_clock_ns();
@@ -191,7 +194,7 @@ fsdp_status fsdp_mpi_progress_create(const fsdp_mpi_world *world, fsdp_comm_cont
     if (!p)
         return fsdp_error_nomem();
     p->world = *world;
-    p->world.host_names = NULL; /* the caller keeps them */
+    p->world.host_names = NULL; /* the caller keeps the names */
     p->control = control;
     p->pid = getpid();
     p->queue_end = &p->queue;

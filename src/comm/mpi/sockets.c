@@ -79,7 +79,7 @@ static fsdp_status accept_rank(int listener, const fsdp_mpi_world *w, const fsdp
     if (*fd < 0)
         return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR ? FSDP_OK
                                                                           : socket_error("accept");
-    /* Processes of other users are turned away by the check. A rank sends its hello at once. */
+    /* fsdp_socket_check() rejects processes of other users. A rank sends its hello at once. */
     struct pollfd p = {.fd = *fd, .events = POLLIN};
     const bool is_rank = fsdp_socket_check("mpi", *fd) == FSDP_OK && poll(&p, 1, 1000) == 1 &&
                          recv(*fd, &from, sizeof from, MSG_DONTWAIT) == (ssize_t)sizeof from &&

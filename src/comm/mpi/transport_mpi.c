@@ -2,23 +2,23 @@
  * started.
  *
  * Note [Several hosts]. On each host, the ranks share memory as in the transport "shm": each host
- * has a control block and its own copy of every shared buffer, with the boards and the phase lanes
- * of all ranks of the world. Each rank has a partner on every other host: the rank with the same
- * local index. A rank writes its own lane and its own board on its host, and sends them to its
+ * has a control block and its own memory for every shared buffer, with the boards and the phase
+ * lanes of all ranks of the world. Each rank has a partner on every other host: the rank with the
+ * same local rank. A rank writes its own lane and its own board on its host, and sends them to its
  * partners, which write them on their hosts. So a byte crosses the network once per host, and the
  * ranks of a host wait for the ranks of other hosts in the same way as for each other.
  *
  * When a rank ends a WRITE phase, it sends the bytes that fsdp_phase_wrote() has named: each host
- * gets those that its ranks read. The partner receives them directly into the shared buffer of its
- * host. Then it stores the counter of the sender's lane. A rank that waits for this counter may
+ * gets the bytes that its ranks read. The partner receives them directly into the shared buffer of
+ * its host. Then it stores the counter of the sender's lane. A rank that waits for this counter may
  * then read the bytes. No rank of the host reads these bytes earlier: the sender could only begin
  * its WRITE phase when all ranks had ended their READ phases. So the bytes need no copy, and the
  * sums over ranks are computed from the same values in the same order as on one host.
  *
  * A thread of each rank calls MPI (progress.h). The thread of the program only appends to its
- * queue. The failure of a rank is sent to the partners of all ranks of its host. A rank that is
- * stopped, or a host that cannot be reached, is found by its heartbeat, which partners pass on,
- * too. */
+ * queue. The failure of a rank is sent to the partners of all ranks of its host. Partners also pass
+ * on heartbeats. A missing heartbeat shows that a rank is stopped or that a host cannot be reached.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -33,7 +33,7 @@
 /* A process joins at most one job at a time. Groups that are split off use the same thread. */
 static fsdp_mpi_progress *progress;
 static const fsdp_mpi_abi *abi;
-static bool is_test; /* the hosts are imagined, and their ranks are of one launcher's host */
+static bool is_test; /* tests only: FSDP_TEST_HOSTS has divided one host into imagined hosts */
 static fsdp_mpi_host_name *host_names; /* [n_hosts] while progress is not NULL */
 
 static fsdp_status attach_buffer(fsdp_shared_buffer *buffer)
@@ -90,7 +90,7 @@ static const char *host_name(int host)
 }
 
 /* A rank that has failed may end before the others. MPI_Finalize() would wait for ranks that are
- * stopped or in an endless loop. Without it, the launcher ends the job. */
+ * stopped or in an endless loop. So do not call MPI_Finalize(); the launcher then ends the job. */
 static void close_on_one_host(fsdp_group *group)
 {
     if (!group->members && fsdp_comm_control_aborted(group->control))
@@ -140,7 +140,7 @@ static const fsdp_comm_ops *ops_of(const fsdp_mpi_world *w)
     return &one_host;
 }
 
-/* Everything that may fail on one rank only. */
+/* Do the steps of joining that may fail on only some of the ranks. */
 static fsdp_status start_threads(const fsdp_mpi_world *w, fsdp_group *group)
 {
     if (w->n_hosts > 1)
@@ -161,7 +161,7 @@ static fsdp_status fill_group(fsdp_mpi_world *w, fsdp_shm *shm, fsdp_group *grou
     FSDP_TRY(fsdp_mpi_world_agree(w, start_threads(w, group)));
     if (w->n_hosts > 1) {
         fsdp_mpi_progress_run(progress);
-        w->has_comm = false; /* it is the thread's from now on */
+        w->has_comm = false; /* from now on, the communicator belongs to the thread */
         host_names = w->host_names;
         w->host_names = NULL;
     }

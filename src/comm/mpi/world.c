@@ -15,7 +15,7 @@
 #include "src/comm/environment.h"
 #include "src/comm/mpi/sockets.h"
 
-/* What each process says about itself. */
+/* What each process reports about itself to all processes. */
 typedef struct seat {
     int32_t first; /* MPI rank of the first process on the host */
     int32_t part;  /* number of the imagined host within the host */
@@ -48,7 +48,8 @@ fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *call, int code)
             return fsdp_mpi_error(abi, #call, code_);                                              \
     } while (0)
 
-/* A blocking call of MPICH spins, and takes the core from ranks that have yet to arrive. */
+/* All-gather without a blocking call: a blocking call of MPICH spins, and takes the core from ranks
+ * that have yet to arrive. */
 static fsdp_status all_gather(const fsdp_mpi_abi *abi, fsdp_mpi_handle comm, const void *send,
                               void *recv, size_t bytes)
 {
@@ -101,9 +102,10 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
 static pid_t own_process;           /* a forked child must not finalize MPI */
 static bool may_finalize = true;
-/* The ranks of this host that wait for each other at their end: see Note [Ending MPICH]. */
+/* For the ranks of this host, which wait for each other before they end: see Note [Ending MPICH].
+ */
 static struct {
-    fsdp_comm_control *control; /* NULL: they do not wait */
+    fsdp_comm_control *control; /* NULL: the ranks do not wait for each other */
     int rank, ranks_per_host;
 } ending;
 
@@ -113,12 +115,12 @@ void fsdp_mpi_finalize_at_exit(bool yes)
 }
 
 /* Note [Ending MPICH]. In MPICH 4.0.2 over UCX between hosts, about one of three jobs did not
- * return from MPI_Finalize(): one process closed its connections and waited for the other, which
- * had begun to wait in a barrier of the process manager and no longer answered. So with MPICH,
- * ranks of several hosts do not call it. But Hydra ends the other processes of a host, without a
- * word and with exit status 0, as soon as one has ended without MPI_Finalize(). So the ranks of a
- * host first wait for each other, in shared memory, when their output is written and nothing is
- * left to do. */
+ * return from MPI_Finalize(): one process closed its connections and waited for the other. The
+ * other process had begun to wait in a barrier of the process manager and no longer answered. So
+ * with MPICH, ranks of several hosts do not call MPI_Finalize(). But Hydra ends the other processes
+ * of a host, without a message and with exit status 0, as soon as one has ended without
+ * MPI_Finalize(). So the ranks of a host first wait for each other, in shared memory, when their
+ * output is written and nothing is left to do. */
 enum {
     LEFT_AND_ENDING = 2 /* value of fsdp_comm_board.left */
 };
@@ -210,7 +212,8 @@ static fsdp_status initialize(const fsdp_mpi_abi *abi)
 
 /* ---- who is where ---- */
 
-/* Return in *parts into how many imagined hosts FSDP_TEST_HOSTS divides a host of n ranks. */
+/* Set *parts to the number of imagined hosts into which FSDP_TEST_HOSTS divides a host of n ranks.
+ */
 static fsdp_status read_parts(int n, int *parts)
 {
     const char *text = getenv("FSDP_TEST_HOSTS");
@@ -242,7 +245,7 @@ static fsdp_status find_host(fsdp_mpi_world *w, fsdp_mpi_handle host, int mpi_ra
     own->first = ranks[0];
     fsdp_free(ranks);
     FSDP_TRY(status);
-    /* An error here would keep the other processes waiting. So it is raised by check_seats(). */
+    /* An error here would keep the other processes waiting. So check_seat() reports it later. */
     if (read_parts(n, &parts) != FSDP_OK) {
         own->part = -1;
         return FSDP_OK;
@@ -257,7 +260,7 @@ static bool same_host(const seat *a, const seat *b)
     return a->first == b->first && a->part == b->part;
 }
 
-/* Number the processes host by host. `ranks` is the result: world rank by MPI rank. */
+/* Number the processes host by host. Set the fields of *w that depend on the numbering. */
 static void number_ranks(fsdp_mpi_world *w, const seat *seats, int mpi_rank)
 {
     int next = 0;
@@ -339,7 +342,8 @@ static fsdp_status take_seats(fsdp_mpi_world *w, const seat *own, int mpi_rank,
     return status;
 }
 
-/* A launcher of another MPI starts every process as a job of its own. */
+/* Check the number of processes. If the launcher belongs to another MPI than the library, every
+ * process is a job of its own. */
 static fsdp_status check_size(const fsdp_mpi_job *job, const fsdp_mpi_world *w)
 {
     const bool is_slurm = strcmp(job->launcher, "srun") == 0;

@@ -24,11 +24,12 @@ typedef struct fsdp_mpi_world {
     int rank, world_size;
     int host, n_hosts, local_rank, ranks_per_host;
     fsdp_mpi_host_name *host_names; /* [n_hosts] */
-    bool is_test;                   /* FSDP_TEST_HOSTS divides each host into imagined ones */
+    bool is_test;                   /* FSDP_TEST_HOSTS divides each host into imagined hosts */
 } fsdp_mpi_world;
 
-/* Initialize MPI if the program that embeds this one has not done so, and find out who is where.
- * Collective over the processes that MPI has started. The caller calls fsdp_mpi_world_free().
+/* Initialize MPI if the program that embeds this one has not done so, and find out which rank is on
+ * which host. Collective over the processes that MPI has started. The caller calls
+ * fsdp_mpi_world_free().
  * @return FSDP_ERR_UNSUPPORTED if MPI has started fewer processes than the launcher says, if hosts
  * have different numbers of ranks, or if MPI cannot be called by several threads; FSDP_ERR_COMM if
  * the processes are of different versions of fsdp, or an MPI call fails */
@@ -38,13 +39,13 @@ void fsdp_mpi_world_free(fsdp_mpi_world *world);
  * for all ranks of the world. Collective, like the next function. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_world_connect(const fsdp_mpi_world *world, fsdp_shm *shm);
 /* Return FSDP_OK if `mine` is FSDP_OK on all ranks. Otherwise return the error of the first rank
- * that has one. */
+ * that has an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *world, fsdp_status mine);
-/* Make an error of MPI's error code. `call` is a name such as "MPI_Isend". */
+/* Convert MPI's error code to an error. `call` is a name such as "MPI_Isend". */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *call, int code);
-/* Say whether MPI_Finalize() is to be called when the process ends. It must not be called while the
- * thread of progress.h runs, or if messages are under way that will never arrive: MPI would wait
- * for them. */
+/* Set whether MPI_Finalize() is called when the process ends. It must not be called while the
+ * thread of progress.h runs, or if some sent messages will never arrive, because MPI would wait for
+ * them. */
 void fsdp_mpi_finalize_at_exit(bool yes);
 /* Called when this rank has left a world of several hosts without a failure; it may be called once.
  * See Note [Ending MPICH] in world.c. Return true if `control` must stay mapped. */

@@ -6,8 +6,8 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 
-/* Return the model's name of a class, or NULL if it has none. transformers names classes LABEL_0,
- * LABEL_1, ... if a model has no names. */
+/* Return the model's name of a class, or NULL if the model has no name for the class. If a model
+ * has no names, transformers names its classes LABEL_0, LABEL_1, ... */
 static const char *name_of_class(const fsdp_dataset_options *o, size_t class)
 {
     const char *name =
@@ -15,8 +15,8 @@ static const char *name_of_class(const fsdp_dataset_options *o, size_t class)
     return name && strncmp(name, "LABEL_", 6) != 0 ? name : NULL;
 }
 
-/* Append what the classes of a ClassLabel column mean, unless the model has the same names for
- * them. */
+/* Append the names of the classes of a ClassLabel column, unless the model has the same names for
+ * its classes. */
 static void describe_classes(const fsdp_arrow_table *table, const char *column,
                              const fsdp_dataset_options *o, fsdp_str *text)
 {

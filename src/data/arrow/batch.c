@@ -136,8 +136,8 @@ static bool drop_oldest(fsdp_arrow_cache *cache)
     return true;
 }
 
-/* Add a batch to the cache if there is room for it, or if freeing unused batches makes room for
- * it. */
+/* Add a batch to the cache if the cache has capacity for it, or gets enough capacity when unused
+ * batches are freed. */
 static void keep(fsdp_arrow_cache *cache, fsdp_arrow_batch *batch)
 {
     const size_t bytes = batch->owned_bytes;

@@ -16,7 +16,8 @@ enum {
     OLD_PREFIX = 4,    /* until Arrow 0.14: only the size of the metadata */
     MAGIC_BYTES = 6,   /* "ARROW1" */
     HEAD_BYTES = 8,    /* the magic at the beginning, padded */
-    FOOTER_TAIL = 10,  /* size of the footer and the magic at the end */
+    FOOTER_TAIL = 10,  /* bytes at the end of the file format: the size of the footer, and the
+                        * magic */
     SHOWN_BYTES = 4096 /* size of the part of a file from which its kind is recognized */
 };
 
@@ -365,9 +366,9 @@ static bool has_magic(const void *data, size_t bytes, const char *magic)
 }
 
 /* Return true if the first bytes can be those of a stream. Since Arrow 0.15, a stream begins with
- * 0xFFFFFFFF and the size of its schema. Before, it began with the size of the schema and with the
- * schema, a FlatBuffer. This size is a multiple of 4, and the first number of the FlatBuffer is
- * small and even. */
+ * 0xFFFFFFFF and the size of its schema. Before 0.15, a stream began with the size of its schema,
+ * followed by the schema, a FlatBuffer. This size is a multiple of 4, and the first number of the
+ * FlatBuffer is small and even. */
 static bool begins_stream(const unsigned char *data, size_t bytes)
 {
     if (bytes < PREFIX_BYTES)

@@ -38,7 +38,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, s
 /* Find the dictionary batch that has value `value` of dictionary `id`. A dictionary may change
  * within a file; the batch with the index `index` determines which contents of the dictionary are
  * meant. *offset is set to the offset of the dictionary batch, and *at to the index of the value in
- * it. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
+ * that batch. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
                                                        int64_t id, uint64_t value, uint64_t *offset,
                                                        int64_t *at);

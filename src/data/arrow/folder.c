@@ -196,7 +196,7 @@ static fsdp_status add_files(const char *dir, fsdp_json_node state, const char *
 }
 
 /* Read which columns the rows have. After datasets' set_format(columns=...), the rows have only
- * these columns. But with output_all_columns, they have all. */
+ * these columns. But if output_all_columns is true, the rows have all columns. */
 static fsdp_status read_columns(fsdp_json_node state, fsdp_arrow_folder *out)
 {
     fsdp_json_node list;

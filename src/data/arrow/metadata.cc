@@ -180,7 +180,7 @@ template <typename T> bool verify_structs(const Verifier &v, const Table *t, vof
     return !vector || v.VerifyVectorOrString(vector, sizeof(T));
 }
 
-/* Verify the table at `field` with one(). The table may be absent. */
+/* Verify the table at `field` by calling one(). The table may be absent. */
 template <typename One> bool verify_table(Verifier &v, const Table *t, voffset_t field, One one)
 {
     if (!t->VerifyOffset(v, field))

@@ -258,8 +258,9 @@ static fsdp_status put_string(const reading *r, const fsdp_arrow_field *f,
     return put_text(r, f, text, (size_t)(end - begin), to);
 }
 
-/* A view has 16 bytes: the length, and either the text, if it has at most 12 bytes, or its first 4
- * bytes, the index of a data buffer, and the offset in that buffer. */
+/* Put the text of view `i`. A view has 16 bytes, of which the first four are the length of the
+ * text. If the text has at most 12 bytes, it follows. Otherwise the first 4 bytes of the text, the
+ * index of a data buffer, and the offset in that buffer follow. */
 static fsdp_status put_view(const reading *r, const fsdp_arrow_field *f,
                             const fsdp_arrow_array *array, int64_t i, target to)
 {

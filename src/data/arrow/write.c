@@ -49,7 +49,7 @@ static void describe_value(fsdp_json_node feature, const char *dtype)
 }
 
 /* Add a column to the features of dataset_info.json. Every version of datasets reads a Sequence;
- * those before 4.0 do not know its new name List. */
+ * versions before 4.0 do not know the new name List. */
 static void describe_column(fsdp_json_node features, const fsdp_arrow_column *column)
 {
     const fsdp_json_node feature = fsdp_json_set_object(features, column->name);

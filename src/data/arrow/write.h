@@ -22,7 +22,7 @@ typedef struct fsdp_arrow_column {
     size_t n_classes;
 } fsdp_arrow_column;
 
-/* Zero means default. */
+/* Options of a writer. {0} means the defaults. */
 typedef struct fsdp_arrow_write_options {
     int64_t batch_rows;   /* rows of a batch; 0 means 1000, as in datasets */
     uint64_t shard_bytes; /* a file ends after the batch that makes it this large or larger; 0 means
@@ -49,7 +49,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_ids(fsdp_arrow_writer *writer,
                                                       const int32_t *ids, size_t count);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_mask(fsdp_arrow_writer *writer, size_t column,
                                                        const int8_t *mask, size_t count);
-/* `text` [bytes] must be UTF-8. */
+/* Set the value of a text column. `text` [bytes] must be UTF-8. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_text(fsdp_arrow_writer *writer, size_t column,
                                                        const char *text, size_t bytes);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_i64(fsdp_arrow_writer *writer, size_t column,

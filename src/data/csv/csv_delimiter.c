@@ -59,7 +59,7 @@ static fsdp_status count_rows(fsdp_csv *csv, split *s)
     return status == FSDP_ERR_FORMAT ? FSDP_OK : status;
 }
 
-/* Find out how `delimiter` splits the file, and set *fit to whether fits() accepts the header.
+/* Find out how `delimiter` splits the file, and set *fit to true if fits() accepts the header.
  * fits() may be NULL. */
 static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format format,
                             char delimiter, fsdp_csv_fits_fn *fits, void *arg, split *s, bool *fit)
@@ -116,9 +116,10 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
     return FSDP_OK;
 }
 
-/* Set *fitting to the delimiter with which the header fits or, of several, to the one that splits
- * most rows as the header. Set it to 0 if the header fits with none: the caller, which opens the
- * file again, then returns the error with the usual delimiter. */
+/* Set *fitting to the delimiter with which fits() accepts the header. If fits() accepts the header
+ * with several delimiters, choose the one with which most rows have as many fields as the header.
+ * If fits() accepts none, set *fitting to 0. The caller then opens the file again with the usual
+ * delimiter, and returns the error that this gives. */
 static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
                                 const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
                                 void *arg, char *fitting)

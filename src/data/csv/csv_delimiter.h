@@ -7,13 +7,14 @@
 typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool *fits);
 
 /* Open `input` with format->delimiter. If that is 0, find the delimiter and set it. The candidates
- * are the usual one (a tab in .tsv and .tab, else a comma), comma, tab, semicolon and vertical bar.
- * It is the candidate with which fits() accepts the header; of several, the one with which most of
- * the first rows have as many fields as the header. If there is none, it is the one that splits the
- * header into several fields, and most of the first rows into as many; of several, the one that
- * fits most rows. The usual one goes before others. If there is none of these either, it is the
- * usual one. *found is set to true if the delimiter is not the usual one and was not given. `input`
- * is borrowed until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
+ * are the usual delimiter (a tab in .tsv and .tab, else a comma), comma, tab, semicolon and
+ * vertical bar. First choice: the candidate with which fits() accepts the header; if there are
+ * several, the one with which the largest part of the first rows has as many fields as the header.
+ * Second choice: the candidate that splits the header into several fields, and most of the first
+ * rows into as many fields; if there are several, the one for which this is true of the largest
+ * part of the rows. Among equal candidates, the first in the list above is taken. Last choice: the
+ * usual delimiter. *found is set to true if the delimiter is not the usual one and was not given.
+ * `input` is borrowed until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open_fitting(fsdp_input *input, const char *path,
                                                   fsdp_csv_format *format, fsdp_csv_fits_fn *fits,
                                                   void *arg, bool *found, fsdp_csv **out);

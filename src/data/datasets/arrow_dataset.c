@@ -17,7 +17,8 @@
 #include "src/data/datasets/jsonl_row.h"
 
 enum {
-    FIRST_ROWS = 64,        /* rows of large files that are checked when they are opened */
+    FIRST_ROWS = 64,        /* number of rows of a large file that are checked when the dataset is
+                             * opened */
     SMALL_BYTES = 16 << 20, /* files of at most this size are checked as a whole */
 };
 

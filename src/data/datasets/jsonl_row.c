@@ -505,7 +505,8 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     return is_form_key(o, key, strlen(key)) ? NULL : key;
 }
 
-/* Return true if the other keys of a row may change how it is read, or why it is refused. */
+/* Return true if the other keys of a row may change how the row is read, or why the row is
+ * refused. */
 static bool others_matter(const fsdp_dataset_options *o, const fsdp_json_text *found)
 {
     for (size_t i = 0; i < found->n_others; i++) {

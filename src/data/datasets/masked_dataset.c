@@ -60,8 +60,8 @@ fsdp_status fsdp_mask_tokens(const fsdp_masking *m, const uint8_t *is_special, i
     return FSDP_OK;
 }
 
-/* Return the key for example `index`. `domain` makes sure that it is not the key of the sampler or
- * of another objective. */
+/* Return the key for example `index`. `domain` makes sure that this key differs from the keys of
+ * the sampler and of other objectives. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
     const uint64_t domain = 0x6D61736B; /* the letters "mask" in ASCII */

@@ -2,9 +2,10 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Mask the row in example->source, and set example->labels, which must be empty: the token that was
- * in each chosen place, and FSDP_IGNORE_INDEX elsewhere. `key` alone determines what is drawn.
- * `is_special` [vocab_size]: nonzero for ids that are never chosen. */
+/* Mask the row in example->source, and set example->labels, which must be empty. The label of a
+ * chosen token is the token before it was replaced; all other labels are FSDP_IGNORE_INDEX. `key`
+ * alone determines what is drawn. `is_special` [vocab_size]: nonzero for ids that are never
+ * chosen. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_tokens(const fsdp_masking *masking, const uint8_t *is_special,
                                              int64_t vocab_size, uint64_t key,
                                              fsdp_example *example);

@@ -10,11 +10,12 @@
  * so that the work of an epoch stays proportional to the tokens, however long a row is.
  *
  * Best-fit decreasing: a window of neighboring rows is sorted by length, longest first, with equal
- * lengths in the order of the file. Each row goes to the packed row that has room for it and would
- * have the least room left; if several have the same room, it goes to the one that was filled last.
- * If no packed row has room, the row begins a new one. Packed rows are then sorted by the position
- * of their first rows in the file, and the rows in each packed row by their own positions. A window
- * is closed before the next one begins. */
+ * lengths in the order of the file. The room of a packed row is the number of tokens that can still
+ * be added to it. Each row goes to the packed row with the least room that is sufficient for the
+ * row; if several have the same room, it goes to the one that was filled last. If no packed row has
+ * sufficient room, the row begins a new one. Packed rows are then sorted by the position of their
+ * first rows in the file, and the rows in each packed row by their own positions. A window is
+ * closed before the next one begins. */
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/rows_form.h"
 
@@ -361,9 +362,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what the rows that were packed leave out. Whole rows were all counted when they were
- * packed. Wrapped rows are counted like the packed rows: if only range->len of these are to be
- * counted, count the first range->len rows, otherwise all. */
+/* Count what the rows that were packed leave out. For best-fit decreasing, all rows are counted,
+ * because all of them were read when they were packed. Otherwise, if the caller wants only
+ * range->len rows to be counted, the first range->len rows are counted, else all rows. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

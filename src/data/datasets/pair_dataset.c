@@ -124,7 +124,8 @@ static fsdp_status add_row(pair_dataset *d, pair *p)
     return FSDP_OK;
 }
 
-/* Append to the note that the prefix is put before sources that begin with it. */
+/* Append to the note that the prefix is put even before sources that already begin with the
+ * prefix. */
 static fsdp_status note_prefixed(pair_dataset *d)
 {
     if (!d->n_prefixed)
@@ -310,9 +311,9 @@ static fsdp_status pair_texts(void *self, int64_t index, char **source, char **t
     return status;
 }
 
-/* `next` is an entry of d->skipped: a row of the file was skipped directly before row `next` of the
- * dataset. Return true if the skipped row counts for the range. It counts if row `next` is in the
- * range. A row that was skipped at the end of the file counts for the range that ends there. */
+/* Return true if a skipped row counts for the range. The row was skipped directly before row `next`
+ * of the dataset; `next` is an entry of d->skipped. The row counts if row `next` is in the range. A
+ * row that was skipped at the end of the file counts for the range that ends there. */
 static bool is_skipped_in(const pair_dataset *d, int64_t next, const fsdp_row_range *range)
 {
     const int64_t end = range->first + range->rows;

@@ -87,8 +87,8 @@ static fsdp_status open_file(const char *path, const fsdp_dataset_options *optio
     return status;
 }
 
-/* Open files until there are max_samples rows. `parts` has room for all files. *n is the number of
- * open parts, also on failure. */
+/* Open files until there are max_samples rows. `parts` must have capacity for all files. *n is the
+ * number of open parts, also on failure. */
 static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
                               fsdp_dataset **parts, size_t *n, bool *has_lists)
 {

@@ -70,9 +70,10 @@ static bool matches_token_files(const char *pattern)
     return tokens;
 }
 
-/* A dataset of Megatron has two files, PREFIX.bin and PREFIX.idx, and Megatron's programs take
- * PREFIX as its name. If both files exist, and `path` is PREFIX or PREFIX.idx, set *out to
- * PREFIX.bin. Otherwise set *out to a copy of `path`. The caller owns *out. */
+/* If `path` is the name of a dataset of Megatron, set *out to the dataset's file PREFIX.bin. The
+ * name is PREFIX or PREFIX.idx, and both files PREFIX.bin and PREFIX.idx must exist. (Megatron's
+ * programs take PREFIX as the name.) Otherwise set *out to a copy of `path`. The caller owns
+ * *out. */
 static fsdp_status megatron_path(const char *path, char **out)
 {
     size_t length = strlen(path);

@@ -25,8 +25,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
                                             fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);
 
-/* If `path` contains a folder "train", set *out to that folder or, for validation, to its folder
- * "validation", "valid" or "val". Otherwise set *out to a copy of `path`. The caller owns *out. */
+/* If `path` contains a folder "train", set *out to that folder or, for validation, to the folder
+ * "validation", "valid" or "val" in `path`. Otherwise set *out to a copy of `path`. The caller owns
+ * *out. */
 FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
 /* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */
 bool fsdp_is_plain_text_name(const char *path);

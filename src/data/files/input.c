@@ -34,7 +34,7 @@ typedef enum compression {
 struct fsdp_input {
     char *path;
     int fd;          /* the file, or the file without a name that has its decompressed bytes */
-    uint64_t offset; /* place in `fd` of the next byte to read */
+    uint64_t offset; /* offset in `fd` of the next byte to read */
     compression kind;
     /* Only for a compressed file: compressed bytes that were read from `fd`. The bytes in
      * buffer[at, len) have not been decompressed yet. */
@@ -68,8 +68,8 @@ static fsdp_status damaged(const fsdp_input *in, const char *why)
         in->kind == COMPRESSION_GZIP ? "gzip" : "zstd", in->offset - (in->len - in->at), why);
 }
 
-/* If the buffer has no unread bytes, buffer[at, len), read more into it. At the end of the file it
- * stays empty. */
+/* If the buffer has no unread bytes, buffer[at, len), read more into it. At the end of the file the
+ * buffer stays empty. */
 static fsdp_status fill_buffer(fsdp_input *in)
 {
     if (in->at < in->len)
@@ -186,8 +186,9 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
     return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
-/* A decompressor may still hold decompressed bytes after it has consumed the whole file. So the
- * data end only when step() returns no bytes and the file has no more. */
+/* Read as fsdp_input_read() does. A decompressor may still hold decompressed bytes after it has
+ * consumed the whole file. So the data end only when step() returns no bytes and the file has no
+ * more. */
 static fsdp_status read_compressed(fsdp_input *in, char *bytes, size_t count, size_t *n)
 {
     *n = 0;

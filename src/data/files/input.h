@@ -1,5 +1,5 @@
 /* The bytes of a file of data. A file that is compressed with gzip or zstd is decompressed while it
- * is read. Its first bytes decide whether it is compressed, not its name. */
+ * is read. The first bytes of the file, not its name, decide whether it is compressed. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -27,7 +27,7 @@ typedef struct scanner {
     char *data; /* [len] */
     size_t at, len, cap;
     int64_t mark;  /* index in `data` of the value that is being scanned; its bytes are kept.
-                      NO_MARK:  no bytes before `at` are needed */
+                    * NO_MARK: no bytes before data[at] are needed */
     uint64_t base; /* offset of data[0] in the file */
     int64_t line;  /* line of data[at], from 1 */
     bool ended;
@@ -152,9 +152,9 @@ static bool skip_value(scanner *s)
     return s->at + (size_t)s->base > before;
 }
 
-/* Take the key of an object's entry and the colon after it. Set *is_field to whether the key is
- * `field`, or to false if `field` is NULL. A NUL in the key does not match the NUL that ends
- * `field`. */
+/* Take the key of an object's entry and the colon after it. Set *is_field to true if `field` is not
+ * NULL and the key is `field`, otherwise to false. A NUL in the key does not match the NUL that
+ * ends `field`. */
 static bool take_key(scanner *s, const char *field, bool *is_field)
 {
     size_t n = 0;

@@ -12,7 +12,7 @@ enum {
     MAX_NUMBER_BYTES = 64 /* maximum length of a number */
 };
 
-/* A place in the row. */
+/* A position in the row: bytes [at, end) have not been read yet. */
 typedef struct cursor {
     const char *at, *end;
 } cursor;
@@ -225,8 +225,8 @@ static bool skip_scalar(cursor *c)
     return *c->at == '-' || (*c->at >= '0' && *c->at <= '9') ? skip_number(c) : skip_word(c);
 }
 
-/* Skip a value. `open` is a stack with the closing bracket of each array and object that is
- * open. */
+/* Skip a value. The local array `open` is a stack of closing brackets, one for each array and
+ * object that has begun and not ended. */
 static bool skip_value(cursor *c)
 {
     char open[MAX_DEPTH];

@@ -13,7 +13,8 @@ typedef struct fsdp_json_text_key {
     bool is_null; /* its value is null */
 } fsdp_json_text_key;
 
-/* Initialize with {0}; can be reused. */
+/* The result of fsdp_json_find_text(). Initialize it with {0}; it can be reused for several
+ * rows. */
 typedef struct fsdp_json_text {
     fsdp_str text;                                        /* may contain NUL characters */
     fsdp_json_text_key others[FSDP_JSON_TEXT_MAX_OTHERS]; /* in the order of the row */

@@ -24,7 +24,7 @@ fsdp_status fsdp_missing_column(const fsdp_dataset_options *options, const char 
 fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *name,
                              bool with_advice, fsdp_json_node row, bool arrow);
 
-/* The same for a column that the header of CSV lacks. */
+/* Like fsdp_missing_column(), for a column that the header of a CSV file lacks. */
 fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, const char *name,
                                        bool with_advice, const fsdp_csv_row *header);
 
@@ -32,8 +32,8 @@ fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, cons
  * column is a better reason for an error than a default that depends on it. */
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
                                       const void *row);
-/* The same, but if has() finds all columns that the options name, return the first column of texts
- * in `columns` that it does not find. */
+/* Like fsdp_first_unknown_column(), but if has() finds all columns that the options name, return
+ * the first column of texts in `columns` that it does not find. */
 const char *fsdp_first_missing_text(const fsdp_dataset_options *options,
                                     const fsdp_text_columns *columns, fsdp_has_column_fn *has,
                                     const void *row);

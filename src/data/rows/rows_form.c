@@ -12,7 +12,7 @@ bool fsdp_is_csv_path(const char *path)
     return fsdp_name_kind_of(path) == FSDP_NAME_CSV;
 }
 
-/* Return the index of the first byte of text[n] from `at` on that is not white space. */
+/* Return the index of the first byte of text[n] from index `at` on that is not white space. */
 static size_t skip_space(const char *text, size_t n, size_t at)
 {
     while (at < n && strchr(" \t\n\r", text[at]) && text[at])

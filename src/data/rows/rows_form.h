@@ -36,7 +36,8 @@ bool fsdp_is_csv_path(const char *path);
 /* Set *is to true if the file `path` contains JSON, otherwise to false. The ending of the file's
  * name decides. If the ending is unknown, the first bytes of the file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
-/* The same by the first bytes of an open file, which is then at its first byte again. */
+/* Like fsdp_is_jsonl_path(), but only the first bytes of an open file decide. Afterwards, the input
+ * is at its first byte again. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_is_json(fsdp_input *input, bool *is);
 /* Set *form to the form of a file of rows, which for Arrow may also be a folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form);

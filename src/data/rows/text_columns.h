@@ -19,10 +19,10 @@ typedef struct fsdp_text_columns {
 /* Return true if a row, or the header of a file, has a text called `name`. */
 typedef bool fsdp_has_column_fn(const void *row, const char *name);
 
-/* What has() is for CSV: `header` is the header, a fsdp_csv_row. */
+/* The has() function for CSV. `header` is the header of the file, an fsdp_csv_row. */
 bool fsdp_header_has(const void *header, const char *name);
-/* What has() is for rows of JSON: `row` is an fsdp_json_node. Return true if the row has the key
- * `name`, whatever its value is (fsdp_text_find()). */
+/* The has() function for rows of JSON. `row` is an fsdp_json_node. Return true if the row has the
+ * key `name`, whatever its value is (fsdp_text_find()). */
 bool fsdp_row_has_key(const void *row, const char *name);
 
 /* Choose the columns, by the options and by what `has` says about `row`. `row` may lack the chosen
@@ -32,8 +32,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_columns_choose(const fsdp_dataset_options 
                                                      fsdp_text_columns *columns);
 void fsdp_text_columns_fini(fsdp_text_columns *columns);
 
-/* Set *fits to true if a header of CSV has the columns of texts that `options`, a
- * fsdp_dataset_options, name or, if they name none, well-known ones. This is a fsdp_csv_fits_fn. */
+/* Set *fits to true if a header of CSV has the columns of texts. These are the columns that
+ * `options`, an fsdp_dataset_options, names; if it names none, they are well-known columns. This
+ * function is an fsdp_csv_fits_fn. */
 FSDP_MUST_CHECK fsdp_status fsdp_header_fits(const fsdp_csv_row *header, void *options, bool *fits);
 
 /* Return the value of the key `name` in a row of JSON. If there is no such key, `name` is a path:

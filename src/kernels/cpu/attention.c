@@ -11,8 +11,8 @@
 enum {
     ROUND = 16,
     MAX_BLOCK_ROWS = 64,
-    /* The maximum number of scores in a block of queries and keys. The scores take 512 KiB in f32.
-     * If the probabilities P are bf16, they take another 256 KiB. */
+    /* The maximum number of scores in a block of queries and keys. So many scores take 512 KiB in
+     * f32. If the probabilities P are bf16, they take another 256 KiB. */
     FORWARD_SCORES = 1 << 17
 };
 

@@ -1,8 +1,8 @@
 /* Attention on the CPU, for one head of one sequence at a time.
  *
  * Note [Attention in blocks]. A task computes one head of one sequence. It packs the head's rows of
- * k and v into panels, which are contiguous zero-padded copies. It processes the queries in blocks,
- * whose scores fit the second-level cache:
+ * k and v into panels, which are contiguous and padded with zeros. It processes the queries in
+ * blocks that are so small that the scores of a block stay in the second-level cache:
  *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
@@ -34,8 +34,8 @@ typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
     int64_t keys, padded_keys, first_key; /* padded_keys and first_key are multiples of 16 */
     int64_t shift;                        /* query i has the same position as key i + shift */
-    /* sequence_keys is the number of keys of the whole sequence. `window` is 0 if there is no
-     * window. */
+    /* sequence_keys: number of keys of the whole sequence. window: number of keys that a query sees
+     * with sliding-window attention; 0: no window. */
     int64_t sequence_keys, window;
     bool causal;
     float scale;
@@ -45,11 +45,11 @@ typedef struct fsdp_attention_block {
     int64_t bias_span; /* every `|key - query - shift|` of this block is smaller than this */
     float dropout_p;
     /* For dropout, each probability has an index (see fsdp_attention_args). dropout_element is the
-     * index of the probability at query first_query and key 0. The index of the same key is larger
-     * by 2^20 for each further query. */
+     * index of the probability at query first_query and key 0. For the next query and the same key,
+     * the index is larger by 2^20. */
     uint64_t dropout_key, dropout_element;
     fsdp_dtype panel_dtype; /* f32 or bf16: dtype of p and d_s */
-    float *scores;          /* S; if panel_dtype is f32, p may be the same memory */
+    float *scores;          /* S; if panel_dtype is f32, `p` may point to the same memory */
     void *p;
     float *bias_strip, *d_bias_strip; /* scratch, each [padded_rows + padded_keys] */
     float *lse;                       /* [rows]: written by forward, read by backward */
@@ -60,19 +60,20 @@ typedef struct fsdp_attention_block {
     /* The fields below are used only in backward. */
     const float *d_p;   /* [padded_rows, padded_keys] */
     const float *delta; /* [rows]: rowsum(dO O) */
-    void *d_s;          /* dS; if panel_dtype is f32, it may be the same memory as d_p */
-    float *d_bias;      /* indexed like `bias`; the gradient is added to it; NULL: not computed */
+    void *d_s;          /* dS; if panel_dtype is f32, it may point to the same memory as d_p */
+    float *d_bias;      /* gradient of `bias`, with the same indices; dS is added to it; NULL: the
+                         * gradient is not wanted */
 } fsdp_attention_block;
 
 /* Functions for the steps between the products of a block, which work on rows. There is one table
  * per ISA. */
 typedef struct fsdp_cpu_attention_rows {
-    /* Compute P from S. These are probabilities after dropout that are not divided by their sum
-     * yet. Also write lse and inverse. */
+    /* Compute P from S. P contains probabilities after dropout, not yet divided by the sum of their
+     * row. Also write lse and inverse. */
     void (*forward)(const fsdp_attention_block *block);
-    /* Compute P and dS from S and dP. P is divided by the sum of its row, and dropout is applied to
-     * P. The caller must later multiply dS by the scale. If d_bias is not NULL, add dS to d_bias,
-     * too. */
+    /* Compute P and dS from S and dP. Here each row of P is divided by its sum, and dropout is
+     * applied to P. The caller must later multiply dS by the scale. If d_bias is not NULL, add dS
+     * to d_bias, too. */
     void (*backward)(const fsdp_attention_block *block);
     /* Set row i of dst to row i of src, multiplied by factors[i] * factor. Rows have `width`
      * elements, and src is f32. If factors is NULL, all factors[i] are 1. */

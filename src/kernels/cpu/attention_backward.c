@@ -8,8 +8,8 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* The maximum number of scores in a block of queries and keys. The four matrices of a block (S
-     * and dP in f32, P and dS in bf16) then take at most 1.5 MiB together. */
+    /* The maximum number of scores in a block of queries and keys. With so many scores, the four
+     * matrices of a block (S and dP in f32, P and dS in bf16) take 1.5 MiB together. */
     BACKWARD_SCORES = 1 << 17
 };
 
@@ -115,8 +115,8 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* `panel` has the sums for the gradient of the keys or of the values of one key/value head. Stores
- * them in the gradient tensor `to`. */
+/* Stores the gradient of the keys or of the values of one key/value head, whose sums are in
+ * `panel`, in the gradient tensor `to`. */
 static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, int64_t row,
                            int64_t kv, int64_t keys, const float *panel, float factor)
 {
@@ -160,7 +160,7 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
 
 /* Computes backward for one key/value head. Usually a task processes a single sequence. But the
  * gradient of the position bias is a sum over the sequences, whose terms must be added in a fixed
- * order. So if this gradient is wanted, one task processes all sequences. */
+ * order. So if this gradient is computed, one task processes all sequences. */
 static void backward_task(void *arg, int64_t i, int worker)
 {
     fsdp_cpu_attention *a = arg;

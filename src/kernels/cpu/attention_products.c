@@ -1,5 +1,5 @@
-/* Computes the products of attention's blocks by oneDNN. The operands are panels: contiguous copies
- * that are padded with zeros, so that only a few different sizes occur. */
+/* Computes the products of attention's blocks with oneDNN. The operands are panels: contiguous
+ * copies that are padded with zeros, so that only a few different sizes occur. */
 #include "src/kernels/cpu/attention.h"
 
 enum {
@@ -51,7 +51,8 @@ static fsdp_status run_product(const fsdp_cpu_attention *a, int worker, int64_t 
     return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
-/* `panel` contains all keys of the sequence. Returns the address of the block's first key in it. */
+/* Returns the address of the block's first key in `panel`, which contains all keys of the
+ * sequence. */
 static const char *from_first(const fsdp_cpu_attention *a, const fsdp_attention_block *block,
                               const void *panel)
 {

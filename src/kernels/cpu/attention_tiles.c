@@ -120,10 +120,10 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Each entry of the head's bias table belongs to a value of `key - query - shift` (Note [Bias
- * tables] in attention_tiles.h). position_bias has elements only for some of these values. Sets
- * [*begin, *end) to the entries for which it has elements, and *lowest to the value to which entry
- * *begin belongs. */
+/* Finds the entries of the head's bias table for which position_bias has elements. Each entry
+ * belongs to a value of `key - query - shift` (Note [Bias tables] in attention_tiles.h), and
+ * position_bias has elements only for some of these values. Sets [*begin, *end) to the indices of
+ * these entries, and *lowest to the value to which entry *begin belongs. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -135,7 +135,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Returns the index, in position_bias, of the head's element for which `key - query - shift` is
+/* Returns the index in position_bias of the element of this head for which `key - query - shift` is
  * 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
@@ -273,7 +273,7 @@ typedef struct forward {
      * buffers k and v instead. */
     const fsdp_cpu_few_rows *few;
     int64_t kv;             /* index of the key/value head */
-    char *k, *v, *p, *left; /* p may be the same memory as scores */
+    char *k, *v, *p, *left; /* p may point to the same memory as scores */
     float *few_q;           /* [rows, fsdp_few_rows_ld(head_dim)] */
     float *scores, *out, *bias, *inverse;
     uint32_t *keep;
@@ -368,8 +368,9 @@ static void combine_values(const fsdp_attention_head *head, const forward *s, in
                                       .c_ld = head->padded_dim});
 }
 
-/* Turns the scores of queries [first, first + rows) of a strip into P. A strip may have more
- * queries than one call can process. */
+/* Turns the scores of queries [first, first + rows) of a strip into P. The caller calls this
+ * function several times for a strip that has more queries than head->strips->softmax() can process
+ * at once. */
 static void softmax_of_rows(const fsdp_attention_head *head, const forward *s,
                             fsdp_attention_range range, int64_t query, int first, int rows)
 {

@@ -2,7 +2,7 @@
  * formulas.
  *
  * Note [Strips]. Scores are computed for one strip of queries at a time. A strip is eight queries,
- * because a tile has eight rows. With so few queries, the scores of a strip are still in the
+ * because a tile has eight rows. A strip has so few queries that its scores are still in the
  * first-level cache when they are turned into probabilities or gradients. In backward, one pass
  * over the strip turns S and dP into P and dS. It writes P and dS in the layouts that the next
  * products need: dS in rows for dQ, P^T in packed tiles for dV, and dS^T in packed tiles for dK.
@@ -23,8 +23,9 @@
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
  * tables] describes how biases and their gradients are stored.
  *
- * Note [Few queries]. In generation, a sequence has few queries. Packing K and V would then take
- * longer than the products, so forward reads K and V in place (few_rows.h). P is then f32. */
+ * Note [Few queries]. In generation, a sequence has few queries. For few queries, packing K and V
+ * would take longer than the products, so forward reads K and V in place (few_rows.h). P is then
+ * f32. */
 #pragma once
 #include "src/kernels/cpu/attention.h"
 
@@ -68,14 +69,15 @@ typedef struct fsdp_attention_gradient {
     int64_t tile_bytes;
     void *d_s; /* where dS is stored for dQ, in rows that are d_s_ld elements apart */
     int64_t d_s_ld;
-    float *d_bias; /* indexed like `bias`; the gradient is added to it; NULL: not computed */
+    float *d_bias; /* gradient of `bias`, with the same indices; dS is added to it; NULL: the
+                    * gradient is not wanted */
 } fsdp_attention_gradient;
 
 /* The functions that work on strips. There is one table for each kind of tiles (tile.h). */
 typedef struct fsdp_cpu_attention_strips {
     /* Computes probabilities from the scores and writes them to `p`, whose rows are p_ld elements
      * apart. The probabilities of a row are not yet divided by their sum. Outside the visible
-     * columns they are zero. If the probabilities are f32, `p` may be the same memory as the
+     * columns they are zero. If the probabilities are f32, `p` may point to the same memory as the
      * scores. Also writes lse[r] and inverse[r] for each row r. inverse[r] is 1 / (the sum of row r
      * before dropout). If the row's query sees no key, inverse[r] is 0. */
     void (*softmax)(const fsdp_attention_strip *strip, void *p, int64_t p_ld, float *lse,
@@ -129,7 +131,7 @@ typedef struct fsdp_attention_head {
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h);
 
 /* Keys [first, end) of a sequence. The range includes every key that is seen by at least one query
- * of some group of queries. `first` is rounded down to the first key of a panel. */
+ * of a group of queries. `first` is rounded down to the first key of a panel. */
 typedef struct fsdp_attention_range {
     int64_t first, end;
 } fsdp_attention_range;
@@ -140,7 +142,8 @@ fsdp_attention_range fsdp_attention_range_of(const fsdp_attention_head *head, in
 /* These functions pack rows of a tensor as the right operand B of a product.
  * fsdp_attention_pack_columns() makes each row of the tensor a column of B.
  * fsdp_attention_pack_depth() makes each row of the tensor a row of B, so that the product sums
- * over these rows. The ..._bytes() functions return the size of `rows` packed rows. */
+ * over these rows. fsdp_attention_columns_bytes() and fsdp_attention_depth_bytes() return the size
+ * in bytes of `rows` packed rows. */
 size_t fsdp_attention_columns_bytes(const fsdp_attention_head *head, int64_t rows);
 size_t fsdp_attention_depth_bytes(const fsdp_attention_head *head, int64_t rows);
 void fsdp_attention_pack_columns(const fsdp_attention_head *head, void *panels, const void *x,
@@ -175,8 +178,8 @@ void fsdp_attention_make_table(const fsdp_attention_head *head, float *table);
 void fsdp_attention_add_table(const fsdp_attention_head *head, float *d_bias, const float *table);
 int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, int64_t key);
 
-/* Dropout has one bit for each key of a row, which says whether it keeps the element. Return the
- * number of uint32_t words for the bits of `keys` keys. */
+/* Return the number of uint32_t words that contain the dropout bits of a row of `keys` keys. Each
+ * key has one bit, which says whether dropout keeps the probability. */
 int64_t fsdp_attention_keep_ld(int64_t keys);
 /* Return the row stride, in elements, of a matrix of scores with `keys` columns. In bytes, the
  * stride is never a multiple of 4096, because rows that far apart would evict each other from the

@@ -11,10 +11,10 @@ enum {
     /* size in bytes of one lane along k in a tile (Note [Lanes] in tile.h) */
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES,
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
-    AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */
-    /* The maximum number of elements of P^T in a block, and of dS^T. P^T and dS^T have an element
-     * for each key and each query of the block. So if there are many keys, the block has fewer
-     * queries. */
+    AMX_BLOCK_ROWS = 128, /* queries in a block with AMX, whose products are faster */
+    /* The maximum number of elements in P^T, and also in dS^T, of a block. P^T and dS^T have an
+     * element for each key and each query of the block. So if there are many keys, the block has
+     * fewer queries. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -28,8 +28,8 @@ typedef struct backward_scratch {
     /* Sums of sums_bytes bytes each. Their shape is [keys, padded_dim] or, with AMX, [padded_dim,
      * keys]. */
     float *d_k, *d_v;
-    /* True if d_k and d_v have values, to which the next products add. False: the next products
-     * overwrite them. */
+    /* True: d_k and d_v have values, and the next products add to them. False: the next products
+     * overwrite d_k and d_v. */
     bool begun;
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
@@ -42,9 +42,9 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* With AMX, the sums d_k and d_v are stored transposed, so their columns are keys. Returns their
- * row stride in elements. The stride is never a multiple of 256 elements, because rows that far
- * apart would evict each other from the cache. */
+/* Returns the row stride, in elements, of the sums d_k and d_v with AMX. They are stored
+ * transposed, so their columns are keys. The stride is never a multiple of 256 elements, because
+ * rows that far apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -148,7 +148,7 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
 }
 
 /* Returns the number of keys in a block's P and dS. With AMX, the number is rounded up to whole
- * panels, and d_k and d_v have room for the rounded number. */
+ * panels, and d_k and d_v have capacity for the rounded number. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
@@ -172,8 +172,9 @@ static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *
     }
 }
 
-/* Turns S and dP of queries [first, first + rows) of a strip into P and dS. A strip may have more
- * queries than one call can process. */
+/* Turns S and dP of queries [first, first + rows) of a strip into P and dS. The caller calls this
+ * function several times for a strip that has more queries than head->strips->gradient() can
+ * process at once. */
 static void gradient_of_rows(const fsdp_attention_head *head, const backward_scratch *s,
                              const block_part *p, const float *lse, int64_t first, int rows)
 {
@@ -288,8 +289,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added. This is not necessary if the first block
- * has all keys, because the products of that block then overwrite all sums. */
+/* Sets the sums to zero before the first block is added. Does nothing if the first block has all
+ * keys, because the products of that block overwrite all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {

@@ -1,4 +1,5 @@
-/* Creates the kernel context of a CPU rank (thread pool, scratch) and chooses its ISA. */
+/* Creates the kernel context of a CPU rank, with a thread pool and scratch memory, and chooses the
+ * ISA. */
 #include <cpuid.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,14 +15,14 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* the code that multiplies matrices if `isa` is x86-64-v4 */
+    fsdp_cpu_multiplier multiplier; /* which code multiplies matrices if `isa` is x86-64-v4 */
     fsdp_scratch_block *scratch;    /* [threads]: one block per worker */
     fsdp_cpu_products *products; /* NULL until the first call of fsdp_kernel_context_products() */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
-/* The names of x86-64-v4 that also choose the code that multiplies matrices. */
+/* Names for x86-64-v4 that also select the code that multiplies matrices. */
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
@@ -74,12 +75,12 @@ static bool has_amx(void)
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Return true if multiplying bf16 by vdpbf16ps is faster than widening bf16 and multiplying by FMA.
- * One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake, one vdpbf16ps takes as
- * long as one FMA, so vdpbf16ps is faster. On Intel's CPUs since Sapphire Rapids, it takes as long
- * as four FMAs (measured: docs/performance.md), so widening is faster. These Intel CPUs also have
- * AMX, which is faster than both. But a virtual machine may hide AMX, and then widening is the
- * fastest way. */
+/* Return true if multiplying bf16 with vdpbf16ps is faster than converting bf16 to f32 and
+ * multiplying with FMA. One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake,
+ * one vdpbf16ps takes as long as one FMA, so vdpbf16ps is faster. On Intel's CPUs since Sapphire
+ * Rapids, it takes as long as four FMAs (measured: docs/performance.md), so widening is faster.
+ * These Intel CPUs also have AMX, which is faster than both. But in a virtual machine that hides
+ * AMX, widening is the fastest way. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();
@@ -103,8 +104,8 @@ static fsdp_cpu_multiplier best_multiplier(void)
 const char *const *fsdp_kernels_cpu_isas(void)
 {
     /* The entries for x86-64-v4 differ in how they multiply matrices. In each list, plain
-     * x86-64-v4, which chooses the fastest way, comes first. It is followed by x86-64-v4 with each
-     * of the slower ways that the CPU has, and then by the lower ISAs. */
+     * x86-64-v4, which selects the fastest way, comes first. The entries with the slower ways that
+     * the CPU supports follow, and the lower ISAs come last. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

@@ -13,9 +13,9 @@ typedef enum fsdp_cpu_isa {
 
 /* The code that multiplies matrices if the ISA is x86-64-v4 (AVX-512). */
 typedef enum fsdp_cpu_multiplier {
-    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, which multiply bf16 by AVX512-BF16 */
+    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, which multiply bf16 with AVX512-BF16 */
     FSDP_CPU_MULTIPLY_FMA,   /* our tiles, which convert bf16 to f32 first */
-    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, which multiply bf16 by AMX */
+    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, which multiply bf16 with AMX */
     FSDP_CPU_MULTIPLY_ONEDNN /* oneDNN */
 } fsdp_cpu_multiplier;
 
@@ -33,8 +33,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int thre
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Return the ISA that was chosen when the context was created. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
-/* Return the code that multiplies matrices if the ISA is x86-64-v4. By default, this is the fastest
- * one on this CPU. A suffix of the ISA's name chooses another one (fsdp_kernels_cpu_open()). */
+/* Return which code multiplies matrices if the ISA is x86-64-v4. By default, this is the code that
+ * is fastest on this CPU. A suffix of the ISA's name selects other code
+ * (fsdp_kernels_cpu_open()). */
 fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
 /* Return scratch memory of at least `bytes` bytes for one worker. It is 64-byte aligned, its

@@ -32,8 +32,9 @@ fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
     return run_gemm(c, args, fsdp_kernel_context_pool(c));
 }
 
-/* A product of two float8 values has at most 8 significant bits, so it is exact in float32, and the
- * sums are those of a product of float8 operands that adds in float32. */
+/* Computes a float8 GEMM as a bfloat16 GEMM. A product of two float8 values has at most 8
+ * significant bits, so it is exact in float32. So the sums are the same as if float8 values were
+ * multiplied and added in float32. */
 fsdp_status fsdp_cpu_float8_gemm(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args)
 {
     return fsdp_cpu_gemm(c, &(fsdp_gemm_args){.m = args->m,
@@ -54,8 +55,8 @@ fsdp_status fsdp_cpu_float8_gemm(fsdp_kernel_context *c, const fsdp_float8_gemm_
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {
-    /* The time of the first run is not used, because the first run compiles primitives. The fastest
-     * of the later runs counts, because other programs have disturbed it least. */
+    /* Ignore the time of the first run, because the first run compiles primitives. Use the fastest
+     * of the later runs, because other programs have disturbed it least. */
     double best = 0;
     for (double start = 0, end = 0; best == 0 || end - start < seconds;) {
         double begin = fsdp_clock_s();

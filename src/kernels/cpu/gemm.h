@@ -10,10 +10,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gem
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_float8_gemm(fsdp_kernel_context *c,
                                                  const fsdp_float8_gemm_args *args);
 
-/* Three ways to compute a GEMM. All of them require m, n > 0. fsdp_cpu_gemm_tiles() also requires k
- * > 0 and a dtype for which fsdp_cpu_tiles_of() returns tiles. fsdp_cpu_gemm_rows() requires m <=
- * FSDP_FEW_ROWS, k > 0, trans_a false, and a dtype for which fsdp_cpu_few_rows_of() returns a
- * table. If pool is NULL, all tasks run on the calling thread. */
+/* Compute a GEMM in one of three ways. All three functions require m > 0 and n > 0.
+ * fsdp_cpu_gemm_tiles() also requires k > 0 and a dtype for which fsdp_cpu_tiles_of() returns
+ * tiles. fsdp_cpu_gemm_rows() requires m <= FSDP_FEW_ROWS, k > 0, trans_a false, and a dtype for
+ * which fsdp_cpu_few_rows_of() returns a table. If pool is NULL, all tasks run on the calling
+ * thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                  fsdp_thread_pool *pool);
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,

@@ -1,5 +1,5 @@
-/* GEMM by oneDNN. C is divided into tiles, in a way that depends on the shape alone. oneDNN
- * computes each tile as one product on one thread.
+/* Computes a GEMM with oneDNN. C is divided into tiles, in a way that depends only on its shape.
+ * oneDNN computes each tile as one product on one thread.
  *
  * oneDNN compiles a primitive for each shape of a product. The shapes of weights do not change, but
  * the number of tokens changes from step to step. The number of tokens is m in the products of
@@ -7,11 +7,12 @@
  * number of different shapes small.
  *
  * Padding of m: all tiles have the same number of rows, except the tiles at the end of C, whose
- * number of rows is rounded up to a multiple of 16. The product is then computed in panels, which
- * are zero-padded copies in scratch, and only the valid part of the result is copied to C.
+ * number of rows is rounded up to a multiple of 16. For such a tile, the product is computed in
+ * panels, which are copies in scratch memory that are padded with zeros, and only the valid part of
+ * the result is copied to C.
  *
  * Padding of k: in the products that compute gradients of weights, zeros pad k to a multiple of 16.
- * If copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens
+ * If copying is cheap, both operands are copied completely. Otherwise only the last k % 16 tokens
  * are copied, and a second product adds their terms to C. A large product is not padded, because
  * compiling a primitive for its exact shape costs less.
  *
@@ -29,8 +30,8 @@
 
 enum {
     ROUND = 16, /* numbers of tokens are rounded up to a multiple of this */
-    /* Rows of a tile of C. Tiles with more rows were less than 1 % faster, and tiles with 128 rows
-     * were 4 % slower. */
+    /* Number of rows of a tile of C. In measurements, tiles with more rows were less than 1 %
+     * faster, and tiles with 128 rows were 4 % slower. */
     TILE_ROWS = 256,
     /* If C has at most this many rows, as in generation, it is divided into groups of columns
      * instead of groups of rows. */
@@ -85,7 +86,7 @@ typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* size of the product, after padding */
     /* The first product leaves out the last `tail` indices along k, fewer than ROUND, and a second
-     * product adds their terms to C. 0: there is no second product. */
+     * product adds their terms to C. If `tail` is 0, there is no second product. */
     int64_t tail;
     size_t a, b, c, scratch_bytes;
 } plan;
@@ -104,9 +105,9 @@ static plan plan_tile(const gemm *g, const tile *t)
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* There are two ways to handle the last k % ROUND tokens. The first way (`copy`) is to copy
-         * both operands, which moves about k (m + n) elements. The second way is to compute a
-         * second product for these tokens, which reads and writes C once more and, if C is not f32,
+        /* There are two ways to handle the last k % ROUND tokens. If `copy` is true, both operands
+         * are copied and padded, which moves about k (m + n) elements. Otherwise, a second product
+         * is computed for these tokens. It reads and writes C once more and, if C is not f32,
          * rounds C a second time. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;

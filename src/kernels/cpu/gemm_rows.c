@@ -6,7 +6,8 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    C_ELEMENTS = 1536 /* maximum elements of C per task; they then fit the first-level cache */
+    C_ELEMENTS = 1536 /* maximum elements of C per task; so many elements stay in the first-level
+                       * cache */
 };
 
 typedef struct gemm {

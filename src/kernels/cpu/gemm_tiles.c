@@ -1,7 +1,8 @@
-/* GEMM by our own tiles (tile.h). Each task computes a part of C. It divides k into ranges, called
- * splits. For each split, the task packs its columns of B once. Then it processes its rows of A in
- * blocks that stay in the second-level cache. If C is not f32, the sums are kept in scratch memory
- * until the last split. Results do not depend on how C is divided into tasks. */
+/* Computes a GEMM with our own tiles (tile.h). Each task computes a block of C. A task divides k
+ * into ranges, called splits. For each split, the task packs its columns of B once. Then it
+ * processes its rows of A in blocks that stay in the second-level cache. If C is not f32, the sums
+ * are kept in scratch memory until the last split. Results do not depend on how C is divided into
+ * tasks. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -10,9 +11,9 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch */
-    /* Packing one element takes as much time as this many multiplications if the element is in
-     * memory and not in a cache. */
+    SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch memory */
+    /* The cost of packing one element that is in memory and not in a cache, as a number of
+     * multiplications that take the same time. */
     PACK_COST = 8,
     MOST_TASKS = 3, /* maximum number of tasks for each thread, if there are several threads */
 };
@@ -59,15 +60,15 @@ static int64_t rows_of_block(const gemm *g, int64_t depth)
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* the packed block of A and the packed columns of B */
-    float *sum;  /* [rows, columns]; NULL: the sums are stored in C */
+    float *sum;  /* [rows, columns]; NULL if the sums are stored in C */
 } part;
 
 static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* The number of rows in a block of A. It is computed for the longest split, for which scratch
-     * memory has room, and shorter splits use the same number. */
+    /* The number of rows in a block of A. It is computed for the longest split, since scratch
+     * memory was reserved for that split; shorter splits use the same number. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -147,9 +148,9 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of a way to divide C: the work of the busiest thread for each lane of k (Note
- * [Lanes] in tile.h). For each lane, a task does one multiplication for each element of its part of
- * C. It also packs the lane of its part of B and, if g->pack_a, of its part of A. */
+/* Returns the cost of a way to divide C: the work of the busiest thread for one lane of k (Note
+ * [Lanes] in tile.h). For one lane, a task does one multiplication for each element of its block of
+ * C. It also packs this lane of its columns of B and, if g->pack_a is true, of its rows of A. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -158,8 +159,9 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 }
 
 /* Chooses the cheapest way to divide C among `threads` threads, with up to MOST_TASKS tasks per
- * thread. The part of B that a task packs takes at most about b_bytes bytes. If the sums are in
- * scratch memory, a task has at most SUM_ROWS rows. Results do not depend on the choice. */
+ * thread. The columns of B that a task packs take at most about g->tiles->b_bytes bytes. If the
+ * sums are in scratch memory, a task has at most SUM_ROWS rows. Results do not depend on the
+ * choice. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

@@ -43,8 +43,9 @@ static float largest_magnitude(const float *x, int64_t n)
     return largest;
 }
 
-/* bitsandbytes multiplies the elements of a whole block by the reciprocal of the scale. It divides
- * the elements of a last, shorter block by the scale. It never divides by less than 1e-38. */
+/* Return x divided by the scale `absmax` (or by 1e-38 if `absmax` is smaller), limited to [-1, 1].
+ * The result has the same bits as in bitsandbytes, which multiplies the elements of a whole block
+ * by the reciprocal of the scale and divides the elements of a last, shorter block by the scale. */
 static float scaled(float x, float absmax, bool is_whole)
 {
     static const float least = 1e-38f;
@@ -52,7 +53,8 @@ static float scaled(float x, float absmax, bool is_whole)
     return clamp_to_one(is_whole ? x * (1.0f / divisor) : x / divisor);
 }
 
-/* Quantize a block of n elements. A short block whose scale is below 1e-38 gets this scale. */
+/* Quantize a block of n elements. A shorter block whose scale would be below 1e-38 gets the scale
+ * 1e-38. */
 static void quantize_block(const float *x, int64_t n, bool is_whole, uint8_t *packed, float *absmax)
 {
     static const float least = 1e-38f;
@@ -93,8 +95,9 @@ static float linspace(int i, int n)
     return i < n / 2 ? fmaf(step, (float)i, first) : fmaf(-step, (float)(n - 1 - i), last);
 }
 
-/* The map has the numbers 10^-(6 - e) f, for e from 0 to 6, and their negatives. f are the centers
- * of 2^e equal intervals of [0.1, 1]. 0 and 1 are added. */
+/* Fill the map. For each e from 0 to 6, the interval [0.1, 1] is divided into 2^e equal intervals.
+ * For each center f of one of these intervals, the map has the number 10^-(6 - e) f and its
+ * negative. It also has the numbers 0 and 1. */
 void fsdp_nf4_fill_map(float map[FSDP_NF4_MAP])
 {
     enum {
@@ -119,9 +122,9 @@ void fsdp_nf4_fill_map(float map[FSDP_NF4_MAP])
     qsort(map, FSDP_NF4_MAP, sizeof *map, compare_floats);
 }
 
-/* Return the index of the number of `map` that bitsandbytes takes for x, which is in [-1, 1]. It
- * rounds x to one of 65536 equidistant numbers first, and takes the number of the map that is
- * nearest to that. */
+/* Return the index of the number in `map` by which bitsandbytes represents x. x is in [-1, 1].
+ * bitsandbytes first rounds x to one of 65536 equidistant numbers. It then chooses the number in
+ * the map that is nearest to the rounded x. */
 static uint8_t nearest_of_map(const float *map, float x)
 {
     static const float steps = 65535.0f;
@@ -145,7 +148,8 @@ static void quantize_scale_block(const float *absmax, int64_t n, float offset, c
     *nested = 0.0f;
     for (int64_t i = 0; i < n; i++)
         *nested = fmaxf(*nested, fabsf(absmax[i] - offset));
-    /* bitsandbytes stores index 0 for a block of zeros. Its number is multiplied by 0. */
+    /* For a block of zeros, bitsandbytes stores index 0. The number in the map at this index does
+     * not matter, because it is multiplied by *nested, which is 0. */
     const float reciprocal = 1.0f / *nested;
     for (int64_t i = 0; i < n; i++)
         codes[i] = *nested > 0.0f

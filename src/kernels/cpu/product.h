@@ -59,7 +59,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, in
 
 /* The first failure among the tasks of an operation. It has its own copy of the message, because
  * fsdp_last_error() returns the message only in the thread of the worker that failed. */
-typedef struct fsdp_cpu_failure { /* zero-filled: no failure */
+typedef struct fsdp_cpu_failure { /* all bytes zero: no task has failed */
     _Atomic int taken;
     _Atomic int status;
     char message[256];

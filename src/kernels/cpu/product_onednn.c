@@ -5,7 +5,7 @@
  * 1024 primitives, which takes 90 MiB when it is full. The program `fsdp` disables that cache
  * (main.c); the library does not.
  *
- * Debian's oneDNN parallelises with OpenMP. This program instead calls oneDNN from several threads,
+ * Debian's oneDNN parallelizes with OpenMP. This program instead calls oneDNN from several threads,
  * and each call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling
  * thread. The setting is restored after the call, because the program that uses this library may
  * use OpenMP itself. While a primitive runs, it needs temporary memory, which oneDNN calls a
@@ -78,8 +78,8 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* Sets *d to the description of a matrix of rows x columns. If `transposed`, the matrix is stored
- * as [columns, rows]. */
+/* Sets *d to the description of a matrix of rows x columns. If `transposed` is true, the matrix is
+ * stored as [columns, rows]. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *d, int64_t rows, int64_t columns,
                                      int64_t ld, bool transposed, fsdp_dtype dtype)
 {
@@ -271,8 +271,8 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
 }
 
 /* If there are more than MAX_PRIMITIVES primitives, frees those whose last_used is at most the
- * average last_used of all primitives. These are about half of them. A primitive that is used
- * regularly has a larger last_used, so it is not freed. */
+ * average last_used of all primitives. These are about half of the primitives. A primitive that is
+ * used regularly has a larger last_used, so it is not freed. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

@@ -49,7 +49,7 @@ typedef struct fsdp_tile_block {
     /* The block of A. It is either packed by pack_a(), or it is the matrix A itself, whose rows are
      * then a_stride bytes apart. */
     const void *a;
-    int64_t a_stride;   /* 0: `a` is packed */
+    int64_t a_stride;   /* in bytes; 0: `a` is packed */
     const void *b;      /* packed by pack_b */
     int64_t b_columns;  /* number of columns of the whole packed B; 0 means n */
     int64_t b_column;   /* the first column of B to multiply; a panel begins there */
@@ -58,10 +58,10 @@ typedef struct fsdp_tile_block {
     void *c;            /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype; /* f32 or dtype */
     int64_t ldc;        /* elements */
-    bool add;           /* true: add the previous values of C */
+    bool add;           /* true: add the previous values of C to the result */
     const float *sum;   /* [m, n], leading dimension sum_ld, or NULL */
     int64_t sum_ld;
-    const void *bias; /* [n], or NULL */
+    const void *bias; /* [n], or NULL: no bias */
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
@@ -107,19 +107,19 @@ extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
 extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* only for bf16 */
 extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* only for bf16 */
 
-/* Return the tiles for products of this dtype. Return NULL if there are none: for ISAs below
- * x86-64-v3 (AVX2), for f16, and if the multiplier is oneDNN. */
+/* Return the tiles for products of this dtype. Return NULL if the ISA is below x86-64-v3 (AVX2), if
+ * the dtype is f16, or if the multiplier is oneDNN. */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
 /* Return the width of a panel of B in the tables without AMX, if B has n columns. The width is 48,
- * because the registers have room for 48 columns. But if n is 49 to 64, the width is 32, because
- * with a width of 48 the second panel would be narrow and slow. */
+ * because the registers can contain the sums of 48 columns. But if n is 49 to 64, the width is 32,
+ * because with a width of 48 the second panel would be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
 /* Return the number of lanes that `k` elements take, rounded up. */
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);
 /* Return the distance in bytes from one packed tile of A to the next, in the tables without AMX.
  * Packing writes the elements at one index along k to many tiles in turn, to one cache line of each
- * tile. The first-level cache has room for only a few lines whose distances are multiples of 1024
+ * tile. The first-level cache can contain only a few lines whose distances are multiples of 1024
  * bytes. So the distance is an odd number of cache lines. The distance never decreases as the depth
  * grows. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)

@@ -19,7 +19,7 @@ struct activated {
 
 /* Limit x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
  * factor, and the limited x is used there, because an infinite x times 0 would be NaN. The limit
- * does not change the slope, which in float32 is constant for |x| > bound. */
+ * does not change the slope, because for |x| > bound the slope is constant in float32. */
 FSDP_DEVICE float within(float x, float bound)
 {
     return x > bound ? bound : x < -bound ? -bound : x;
@@ -123,7 +123,7 @@ struct activation_of {
     }
 };
 
-/* The inputs are dy and x, and the output is dx. */
+/* Computes the gradient of an activation. The inputs are dy and x, and the output is dx. */
 struct activation_gradient {
     fsdp_activation a;
     template <int N>
@@ -137,7 +137,7 @@ struct activation_gradient {
     }
 };
 
-/* The inputs are gate and up, and the output is a(gate) * up. */
+/* Computes a(gate) * up. The inputs are gate and up. */
 struct gated_product {
     fsdp_activation a;
     template <int N>
@@ -151,7 +151,8 @@ struct gated_product {
     }
 };
 
-/* The inputs are dy, gate and up, and the outputs are the gradients of gate and up. */
+/* Computes the gradients of a(gate) * up with respect to gate and up. The inputs are dy, gate and
+ * up. */
 struct gated_gradients {
     fsdp_activation a;
     template <int N>
@@ -240,7 +241,7 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
 }
 
 /* If there are several rows, each block of threads computes eight rows of 32 groups of N elements.
- * If there is only one row, each block computes 256 groups of N elements of it. */
+ * If there is only one row, each block computes 256 groups of N elements of this row. */
 extern "C" void fsdp_cuda_activated_backward(fsdp_kernel_context *context,
                                              const fsdp_activated_backward_args *given)
 {

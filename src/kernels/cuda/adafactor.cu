@@ -209,8 +209,9 @@ static update update_of(const fsdp_adafactor_args *a)
     return u;
 }
 
-/* Compute columns [j, j + 4) of one row of the update, before its division by `divisor`: row_factor
- * * col_factor * scaled gradient. Elements from column `cols` on are 0. */
+/* Compute columns [j, j + 4) of one row of the update before it is divided by `divisor`. Each
+ * element is row_factor * col_factor * the scaled gradient. Elements in column `cols` and after it
+ * are set to 0. */
 template <bool WHOLE>
 FSDP_DEVICE void load_update(float (&x)[4], const update &u, int64_t row, int64_t j)
 {

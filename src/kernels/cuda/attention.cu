@@ -1,4 +1,4 @@
-/* The functions of fsdp_kernels for attention: Note [Attention in tiles] in attention.cuh. This
+/* The functions of fsdp_kernels for attention; see Note [Attention in tiles] in attention.cuh. This
  * file makes the lists of tiles, chooses the kernels, and adds up bias_parts to the gradient of the
  * bias. */
 #include "src/kernels/cuda/attention.cuh"
@@ -19,14 +19,13 @@ enum {
     BIAS_COLUMNS = 32,
     /* The list of tiles is cut into this many slices. The terms of each slice are added in order,
      * and then the sums of the slices are added in order. With fewer slices, each thread would have
-     * to do more loads one after another, and the time of this kernel is the time of these
-     * loads. */
+     * to do more loads one after another, and these loads take most of the time of this kernel. */
     BIAS_SLICES = 32
 };
 
-/* For one tile, d_q has written n_parts rows of sums over diagonals: Note [Parts of the bias
- * gradient] in attention.cuh. Return the sum, over these rows, of the entry for the distance `at` =
- * key - (query - tile.first). */
+/* For each tile, the kernel d_q has written n_parts rows of sums over diagonals; see Note [Parts of
+ * the bias gradient] in attention.cuh. Return the sum, over the rows of one tile, of the entry for
+ * the distance `at` = key - (query - tile.first). */
 FSDP_DEVICE float sum_of_parts(const attention_params &p, const attention_tile &tile,
                                const float *part, int q_tile, int step, int n_parts, int at)
 {
@@ -125,8 +124,8 @@ static bool make_key(tile_key *key, const fsdp_attention_args *args,
     return true;
 }
 
-/* Append the tiles of all sequences to the list, beginning with the tiles that have the most
- * work. */
+/* Append the tiles of all sequences to the list, ordered so that the tiles with the most work come
+ * first. */
 static void append_tiles(tile_list *list, const fsdp_attention_args *args,
                          const attention_params &p, bool of_keys, int rows)
 {
@@ -147,7 +146,7 @@ static void append_tiles(tile_list *list, const fsdp_attention_args *args,
 }
 
 /* Make both lists of tiles, which have n tiles in total, and copy them to the device. Set *out to
- * their address on the device. */
+ * the address of the copy on the device. */
 static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                               const attention_kernels *kernels, bool backward,
                               const attention_params &p, int64_t n, const tile_key &key,
@@ -259,8 +258,8 @@ static const attention_kernels *choose_kernels(fsdp_cuda_context *c, fsdp_dtype 
 {
     with_type(dtype, [&](auto zero) { p->vectors = has_vectors<decltype(zero)>(*p, backward); });
     const attention_kernels *kernels = tensor_kernels(dtype, *p);
-    /* The shared memory that a block may have. Cards of capability 8.6 have less than cards of
-     * 8.0. */
+    /* The maximum number of bytes of shared memory that a block may use. Cards of compute
+     * capability 8.6 have less shared memory than cards of compute capability 8.0. */
     int bytes = 0;
     fsdp_cuda_check(c,
                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,

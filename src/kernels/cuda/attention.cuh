@@ -10,14 +10,14 @@
  * window hides completely. Both backward kernels compute the scores again. So each sum is computed
  * by one block in a fixed order, and nothing is added atomically.
  *
- * The host makes a list of the tiles of all sequences, those with the most work first. An entry of
- * the list contains everything that a block needs to know about its sequence, so the kernels read
- * no offsets.
+ * The host makes a list of the tiles of all sequences, ordered so that the tiles with the most work
+ * come first. An entry of the list contains everything that a block needs to know about its
+ * sequence, so the kernels read no offsets.
  *
  * The gradient of the bias is a sum over all queries of a head. Each block of d_q computes
- * gradients of scores, adds them up along the diagonals (key - query is constant), and writes these
- * sums to its own row of bias_parts. Another kernel then adds these rows in the order of the
- * list. */
+ * gradients of scores. It adds them up along the diagonals (on a diagonal, key - query is
+ * constant), and writes these sums to its own row of bias_parts. Another kernel then adds these
+ * rows in the order of the list. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 #include "src/kernels/cuda/philox.cuh"
@@ -25,7 +25,7 @@
 /* Rows [first, first + n) of a sequence's queries or keys, where n is the tile size of the
  * kernel. */
 typedef struct alignas(16) attention_tile {
-    /* The first row of the sequence in q, and the number of its rows in q. */
+    /* The first row of the sequence in q, and the number of rows of the sequence in q. */
     int32_t query_row, n_queries;
     int32_t key_row, n_keys;
     int32_t first;
@@ -61,7 +61,7 @@ typedef struct attention_params {
     void *d_q, *d_k, *d_v;
     int64_t d_q_ld, d_k_ld, d_v_ld;
     float *delta; /* [heads, n_query_rows] */
-    /* [heads, n_query_rows]: lse converted to base 2; infinity where lse is -infinity */
+    /* [heads, n_query_rows]: lse as a logarithm to base 2; infinity where lse is -infinity */
     float *lse2;
     float *d_bias;     /* NULL: the gradient of the bias is not computed */
     float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
@@ -158,12 +158,12 @@ FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
 typedef struct attention_kernels {
     /* number of rows of a tile in the list of query tiles and in the list of key tiles */
     int q_tile, k_tile;
-    /* The number of keys that d_q and forward process at a time. A multiple or a divisor of
-     * q_tile. */
+    /* The number of keys that d_q and forward process at a time. This number is a multiple or a
+     * divisor of q_tile. */
     int step;
     int n_parts; /* see Note [Parts of the bias gradient] */
     /* The largest amount of shared memory that a block of these kernels needs, in bytes. The
-     * kernels can be used only on cards that have as much. */
+     * kernels can be used only on cards that have at least this amount. */
     int forward_bytes, backward_bytes;
     void (*forward)(fsdp_cuda_context *c, const attention_params &p);
     /* Computes all gradients except d_bias. */

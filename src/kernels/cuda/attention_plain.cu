@@ -1,7 +1,8 @@
 /* Forward attention for every dtype and head width. See attention_plain.cuh. */
 #include "src/kernels/cuda/attention_plain.cuh"
 
-/* The running maxima and sums of exponentials of the thread's rows (Milakov & Gimelshein 2018). */
+/* For each of the thread's rows, the running maximum of the scores and the running sum of their
+ * exponentials (Milakov & Gimelshein 2018). */
 typedef struct softmax_rows {
     float most[EACH], sum[EACH];
 } softmax_rows;

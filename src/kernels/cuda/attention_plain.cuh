@@ -1,10 +1,10 @@
 /* Attention for every dtype and head width. It computes in float32 and without tensor cores. See
  * Note [Attention in tiles] in attention.cuh.
  *
- * Tiles are 32 rows by 32 columns. A block has 64 threads; thread (y, x) of 8 by 8 computes the
- * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Whole rows belong to eight neighboring
- * threads of one warp. So the maximum and the sum of a row take three shuffles, and rows of P are
- * exchanged within a warp.
+ * Tiles are 32 rows by 32 columns. A block has 64 threads; they are numbered (y, x), for y, x < 8.
+ * Thread (y, x) computes the scores of rows y + 8 i and columns x + 8 j, for i, j < 4. Each row is
+ * computed by eight neighboring threads of one warp. So the maximum and the sum of a row take three
+ * shuffles, and rows of P are exchanged within a warp.
  *
  * Operands are widened to float32 in shared memory, CHUNK columns of the head at a time. A score is
  * summed over all chunks, and a block computes one chunk of the output. So if a head is wider than
@@ -23,8 +23,8 @@ enum {
     KEEP_BYTES = TILE / 8 /* bytes of dropout bits for a row of a tile */
 };
 
-/* Row strides in shared memory are 4 modulo 32 words. Accesses of 16 bytes to the same column of
- * eight rows then use different banks. */
+/* In shared memory, the row stride in words is 4 modulo 32. So accesses of 16 bytes to the same
+ * column of eight rows use different banks. */
 template <int CHUNK> struct plain {
     static constexpr int LD = CHUNK + 4, FLOATS = TILE * LD;
 };
@@ -33,7 +33,7 @@ template <int CHUNK> struct plain {
 template <typename T> struct row_source {
     const T *at;
     int64_t ld;
-    int n; /* rows from n on are read as zeros */
+    int n; /* number of rows; rows from n on are read as zeros */
 };
 
 template <typename T>

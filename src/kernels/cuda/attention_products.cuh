@@ -1,4 +1,4 @@
-/* Tiles in shared memory and products by tensor cores, for attention_tensor.cuh.
+/* Tiles in shared memory and products with tensor cores, for attention_tensor.cuh.
  *
  * Note [Rows in registers]. A warp computes 16 rows of a tile, and the other operand is in shared
  * memory. The product S = A B^T is an accumulator in registers, in the layout that the next product
@@ -22,9 +22,9 @@
 #include "src/kernels/cuda/attention.cuh"
 #include "src/kernels/cuda/ptx.cuh"
 
-/* True if products can be compiled to wgmma. In code for cards, this depends on the architecture.
- * If it is false, kernels whose parameter WGMMA is true use mma.sync instead. The emulator of the
- * tests supports both kinds of instructions. */
+/* True if products can be compiled to wgmma. In code that is compiled for cards, this depends on
+ * the architecture. If it is false, kernels whose parameter WGMMA is true use mma.sync instead. The
+ * emulator of the tests supports both kinds of instructions. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA false
 #else

@@ -1,6 +1,6 @@
-/* Attention by tensor cores, for bfloat16 and float16: Note [Attention in tiles] in attention.cuh,
- * Note [Rows in registers] in attention_products.cuh. Each attention_tensor_*.cu compiles the
- * kernels for some dtypes and head widths.
+/* Attention with tensor cores, for bfloat16 and float16; see Note [Attention in tiles] in
+ * attention.cuh and Note [Rows in registers] in attention_products.cuh. Each attention_tensor_*.cu
+ * compiles the kernels for some dtypes and head widths.
  *
  * D is 64 or 128. In shared memory, columns from head_dim on are zeros. Forward and d_q read keys
  * tile by tile, and d_kv reads queries tile by tile. There are two buffers in shared memory for

@@ -1,4 +1,4 @@
-/* Backward attention by tensor cores: the kernel for d_k and d_v. See attention_tensor.cuh. */
+/* Backward attention with tensor cores: the kernel for d_k and d_v. See attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
@@ -14,8 +14,8 @@ template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
 };
 
 /* The columns of the tile are divided into blocks that are eight columns wide. In each block, the
- * thread has elements 0 to 3. Return the dropout bits of these elements of block n. Rows are keys,
- * and columns are queries. */
+ * thread computes four elements, which are numbered 0 to 3. Return the dropout bits of these
+ * elements of block n. Rows are keys, and columns are queries. */
 FSDP_DEVICE uint32_t column_bits(const char *keep, const tensor_task &task, int n)
 {
     const int g = task.lane >> 2;
@@ -132,7 +132,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                 x[m][e] = ex2(x[m][e] * c + z);
             }
         }
-        /* The results of rows from n_keys on are not stored, so these rows need no mask. */
+        /* The results of row n_keys and of later rows are not stored, so these rows need no
+         * mask. */
         if (crosses_mask(p, tile.shift, query0, QUERIES, k0, TENSOR_TILE))
             hide_columns(x, seen_queries(p, tile, k0 + row), seen_queries(p, tile, k0 + row + 8),
                          query0, 0.0f);

@@ -1,4 +1,4 @@
-/* Backward attention by tensor cores: the kernel for d_q and delta. It also writes the rows of
+/* Backward attention with tensor cores: the kernel for d_q and delta. It also writes the rows of
  * bias_parts, which another kernel adds up to the gradient of the bias. See
  * attention_tensor.cuh. */
 #pragma once
@@ -18,8 +18,9 @@ template <int D, bool BIAS, bool DROP> struct d_q_layout {
     static constexpr int bytes = diagonals + (BIAS ? 4 * 8 * DIAGONAL_LD * 4 : 0) + 1024;
 };
 
-/* Return delta of a row: the dot product of `out` and d_out. Four threads share a row: thread t of
- * them reads 16 bytes of every 64 bytes of the row. If `valid` is false, return 0. */
+/* Return delta of a row: the dot product of `out` and d_out. Four threads read the row together: of
+ * every 64 bytes of the row, each of these threads, t, reads 16 bytes. If `valid` is false, return
+ * 0. */
 template <typename T>
 FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, bool valid)
 {

@@ -1,4 +1,4 @@
-/* Attention by tensor cores for float16. */
+/* Attention with tensor cores for float16. */
 #include "src/kernels/cuda/attention_tensor.cuh"
 
 const attention_kernels fsdp_cuda_attention_f16 = tensor_attention<__half, 64, false>();

@@ -1,4 +1,4 @@
-/* Forward attention by tensor cores. See attention_tensor.cuh. */
+/* Forward attention with tensor cores. See attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
@@ -11,8 +11,8 @@ template <int D, bool BIAS, bool DROP> struct forward_layout {
     static constexpr int bytes = keep + (DROP ? 2 * TENSOR_TILE * (STEP / 8) : 0) + 1024;
 };
 
-/* The running maxima and sums of exponentials of the thread's two rows. They are updated tile by
- * tile (Milakov & Gimelshein 2018). */
+/* For each of the thread's two rows, the running maximum of the scores and the running sum of their
+ * exponentials. These are updated tile by tile (Milakov & Gimelshein 2018). */
 typedef struct softmax_pair {
     float most[2], sum[2];
 } softmax_pair;

@@ -15,8 +15,8 @@ enum {
     SHARED_DYNAMIC(char, name##_raw);                                                              \
     char *name = (char *)(((uintptr_t)name##_raw + 1023) & ~(uintptr_t)1023)
 
-/* The task of a block, and the part of it that this thread computes: rows `row` and `row` + 8 of
- * the tile, and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
+/* The task of a block, and the part of the task that this thread computes: rows `row` and `row` + 8
+ * of the tile, and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
 typedef struct tensor_task {
     attention_tile tile;
     /* index: index of the tile in the list. head: query head or, for d_k and d_v, key/value

@@ -1,9 +1,9 @@
 /* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp. As on
- * the CPU, magnitudes are compared as integers: the bits of an element without its sign bit. The
- * first kernel looks for infinite values and for values that have the largest finite magnitude, and
- * writes to device memory whether it has found any. The second kernel reads this result from device
- * memory, so the host need not wait for it. Usually no such value was found, and the second kernel
- * has nothing to do. */
+ * the CPU, magnitudes are compared as integers. The integer of an element consists of the bits of
+ * the element without its sign bit. The first kernel looks for infinite values and for values that
+ * have the largest finite magnitude, and writes to device memory whether it has found any. The
+ * second kernel reads this result from device memory, so the host need not wait for it. Usually no
+ * such value was found, and the second kernel has nothing to do. */
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
@@ -18,7 +18,7 @@ enum {
 
     PER_BYTE = 4, /* codes of gradient factors in a byte of `factors` */
 
-    /* Bits of byte 0 of `factors`. */
+    /* The bits that may be set in byte 0 of `factors`. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS)
         atomicMax(&found->largest, 1u);
 }
 
-/* Clamp the elements of a group, and return the codes of their factors. */
+/* Clamp the elements of a group, and return the codes of their gradient factors. */
 FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
 {
     unsigned codes = 0;
@@ -103,8 +103,9 @@ FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
     return codes;
 }
 
-/* Clamp x if an element is infinite. If `factors` is not NULL, write byte 0 of `factors` and, if an
- * element is infinite or has the magnitude LARGEST, also the codes after it. */
+/* Clamp all elements of x if an element of x is infinite. If `factors` is not NULL, write byte 0 of
+ * `factors` and, if an element is infinite or has the magnitude LARGEST, also the codes after
+ * it. */
 static __global__ void __launch_bounds__(THREADS)
     clamp(uint16_t *x, uint8_t *factors, const findings *found, int64_t n, bool vectors)
 {

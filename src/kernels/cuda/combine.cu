@@ -22,7 +22,8 @@ FSDP_DEVICE double join_two(bool largest, double left, double right)
 }
 
 /* Return a number that has no effect when it is joined with another number. Incomplete tiles are
- * filled up with it. For sums it is -0, because x + -0 has the bits of x for every x. */
+ * filled up with this number. For sums, the number is -0, because x + -0 has the bits of x for
+ * every x. */
 FSDP_DEVICE double no_term(bool largest)
 {
     return largest ? -INFINITY : -0.0;
@@ -175,7 +176,7 @@ FSDP_DEVICE double norm_of(const double sum, double power)
     return power == 1.0 || isinf(power) ? sum : pow(sum, 1.0 / power);
 }
 
-/* As fsdp_clip_scale(). */
+/* Return fsdp_clip_result.scale for this norm and max_norm, as fsdp_clip_scale() does. */
 FSDP_DEVICE float scale_of(double norm, double max_norm)
 {
     const double scale = max_norm / (norm + 1e-6);

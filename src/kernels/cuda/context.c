@@ -133,7 +133,7 @@ static fsdp_status check_device(int device, int *capability, int *multiprocessor
 }
 
 /* Return the size of cublasLt's workspace that NVIDIA recommends for cards of this compute
- * capability. It is larger for Hopper. */
+ * capability. This size is larger for Hopper cards. */
 static size_t workspace_bytes(int capability)
 {
     return (size_t)(capability >= 90 ? 64 : 32) << 20;

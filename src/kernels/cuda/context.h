@@ -6,10 +6,10 @@
  * code for tensor cores is in several files, so that they are compiled in parallel.
  *
  * Note [CUDA slots]. A slot is a function in the table fsdp_kernels. It starts kernels in the
- * context's stream and returns before they have run. Note [Streams] in src/tensor/device.h demands
+ * context's stream and returns before they have run. Note [Streams] in src/tensor/device.h requires
  * that a slot copies all its arguments in host memory: scalars are passed as arguments of the
- * kernels, arrays by fsdp_cuda_upload(). Most slots return nothing, so the context keeps the first
- * error of a launch or a copy, and fsdp_cuda_synchronize() returns it.
+ * kernels, and arrays are copied by fsdp_cuda_upload(). Most slots return nothing, so the context
+ * keeps the first error of a launch or a copy, and fsdp_cuda_synchronize() returns it.
  *
  * All kernels are deterministic. The division of the work and the order in which sums are added
  * depend only on shapes, never on the number of multiprocessors of the card. No kernel adds floats
@@ -29,15 +29,15 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
-/* Like fsdp_kernels_cuda_open(), but do not return the table of kernels, and do not create the data
- * of tables.c and uploads.c in the context. */
+/* Open a device, as fsdp_kernels_cuda_open() does. But do not return the table of kernels, and do
+ * not create the data of tables.c and uploads.c in the context. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
 extern const fsdp_kernels fsdp_kernels_cuda;
 
-/* Return the kernel context `c` as an fsdp_cuda_context. Every context of the CUDA table of kernels
- * is one. */
+/* Return the kernel context `c` as an fsdp_cuda_context. Every context that is used with the CUDA
+ * table of kernels is an fsdp_cuda_context. */
 static inline fsdp_cuda_context *fsdp_cuda_of(fsdp_kernel_context *c)
 {
     return (fsdp_cuda_context *)(void *)c;
@@ -53,8 +53,8 @@ int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* Return the plans by which cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
 /* The kinds of data that other files (tables.c and uploads.c) store in a context. When the context
- * is closed, it waits for its kernels and then calls the function `destroy` of each kind, unless it
- * is NULL. */
+ * is closed, it waits for its kernels. Then it calls the function `destroy` of each kind, unless
+ * this function is NULL. */
 typedef enum fsdp_cuda_attached {
     FSDP_CUDA_TABLES,
     FSDP_CUDA_UPLOADS,

@@ -20,8 +20,8 @@ typedef struct loss_job {
     int64_t vocab, ld; /* ld: row stride of the logits */
     float factor;
     bool gradient;
-    bool is_kept;    /* the rows are kept in shared memory */
-    bool is_aligned; /* all rows begin at multiples of 16 bytes */
+    bool is_kept;    /* true: the rows are kept in shared memory */
+    bool is_aligned; /* true: all rows begin at multiples of 16 bytes */
 } loss_job;
 
 /* The maximum of some numbers x, and the sum of e^(x - maximum) over them. The maximum starts at a
@@ -41,8 +41,8 @@ FSDP_DEVICE exp_sum merge(exp_sum a, exp_sum b)
     return {maximum, a.sum * exp_of(a.maximum - maximum) + b.sum * exp_of(b.maximum - maximum)};
 }
 
-/* Add the terms of N numbers x to *s. If one of them is NaN, the sum becomes NaN, but the maximum
- * does not. */
+/* Add the terms of N numbers x to *s. If one of these numbers is NaN, the sum becomes NaN, but the
+ * maximum does not. */
 template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
 {
     float most = x[0];

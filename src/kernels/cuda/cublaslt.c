@@ -1,5 +1,5 @@
 /* Loads cublasLt. The library's file name contains the major version of CUDA. The functions and
- * constants that gemm uses are the same in versions 12 and 13. */
+ * constants of cublasLt that gemm uses do not differ between versions 12 and 13. */
 #include "src/kernels/cuda/cublaslt.h"
 
 #include <string.h>

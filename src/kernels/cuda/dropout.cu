@@ -30,7 +30,7 @@ FSDP_DEVICE float rounded(fsdp_dtype dtype, float x)
                                      : x;
 }
 
-/* The result of dropout, rounded to `dtype`, plus in[1]. */
+/* Computes the result of dropout, rounds it to `dtype`, and adds in[1]. */
 struct dropped_out_and_added {
     dropped_out drop;
     fsdp_dtype dtype;

@@ -65,9 +65,9 @@ template <typename F> static inline void with_type(fsdp_dtype dtype, F f)
 
 /* --- grids --- */
 
-/* Return the number of blocks of `threads` threads with which each of n items gets its own thread.
- * The result is at least 1 and at most `most`. If it is limited by `most`, each thread must also
- * process further items, with a stride of the whole grid. */
+/* Return the number of blocks of `threads` threads that are needed so that each of n items gets its
+ * own thread. The result is at least 1 and at most `most`. If it is limited by `most`, each thread
+ * must also process further items, with a stride of the whole grid. */
 static inline unsigned blocks_for(int64_t n, int threads, int64_t most = 1 << 16)
 {
     const int64_t blocks = (n + threads - 1) / threads;

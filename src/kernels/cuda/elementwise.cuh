@@ -40,8 +40,8 @@ FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n,
     }
 }
 
-/* Store elements [i, i + N) of an array of n elements, except those from element n on. `vectors` is
- * as in load_group(). */
+/* Store elements [i, i + N) of an array of n elements, except those from element n on. `vectors`
+ * has the same meaning as in load_group(). */
 template <typename T, int N>
 FSDP_DEVICE void store_group(T *to, const float (&from)[N], int64_t i, int64_t n, bool vectors)
 {

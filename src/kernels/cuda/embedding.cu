@@ -7,7 +7,7 @@ enum {
     CHUNK = 8 /* number of elements that a thread converts at a time */
 };
 
-/* --- forward, if the output has another dtype than the weight --- */
+/* --- forward, if the dtype of the output differs from the dtype of the weight --- */
 
 typedef struct lookup_job {
     void *out;

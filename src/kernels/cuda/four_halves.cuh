@@ -1,5 +1,5 @@
-/* Four adjacent float32 values that are stored as halves: Note [Halves] in src/base/halves.h. The
- * elements of four adjacent threads share a word of mark bits, so these threads must work
+/* Four adjacent float32 values that are stored as halves; see Note [Halves] in src/base/halves.h.
+ * The elements of four adjacent threads share a word of mark bits, so these threads must work
  * together. */
 #pragma once
 #include "src/base/halves.h"
@@ -21,7 +21,7 @@ FSDP_DEVICE void split_half(float x, uint16_t &hi, uint16_t &lo, uint32_t &mark)
     mark = nan ? !(bits & 0x400000u) : (bits & 0x1ffffu) == 0x18000u;
 }
 
-/* Load elements [i, i + 4) of an array of n float32 values that is stored as 16-bit halves, see
+/* Load elements [i, i + 4) of an array of n float32 values that is stored as 16-bit halves; see
  * Note [Halves] in src/base/halves.h. i must be a multiple of 4. The caller may set WHOLE only if
  * has_fours<uint16_t>(h.hi, h.lo) is true. */
 template <bool WHOLE>
@@ -44,8 +44,9 @@ FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64
 }
 
 /* Split x into halves, and store them as elements [i, i + 4) of an array of n elements. All threads
- * of the warp must call this function, including those whose i is n or more. i must be a multiple
- * of 16 in the first thread, and must be larger by 4 in each following thread. */
+ * of the warp must call this function, including those whose i is n or more. In the first thread, i
+ * must be a multiple of 16. In each following thread, i must be larger by 4 than in the thread
+ * before it. */
 template <bool WHOLE>
 FSDP_DEVICE void store_four_halves(fsdp_halves h, const float (&x)[4], int64_t i, int64_t n)
 {

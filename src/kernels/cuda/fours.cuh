@@ -14,8 +14,9 @@ template <typename T, typename... P> static inline bool has_fours(P... pointers)
     return (... && ((uintptr_t)pointers % sizeof(four_of<T>) == 0));
 }
 
-/* Load elements [i, i + 4) of an array of n elements; elements from n on become 0. The caller may
- * set WHOLE only if has_fours() is true and i is a multiple of 4. */
+/* Load elements [i, i + 4) of an array of n elements; if i + 4 is above n, the elements of x that
+ * do not exist in the array become 0. The caller may set WHOLE only if has_fours() is true and i is
+ * a multiple of 4. */
 template <bool WHOLE, typename T>
 FSDP_DEVICE void load_four(float (&x)[4], const T *p, int64_t i, int64_t n)
 {

@@ -8,7 +8,8 @@ enum {
     SUM_THREADS = 128
 };
 
-/* Block (b, j) writes a part of row j of `out`, and of every gridDim.y-th row after it. */
+/* Block (b, j) writes a part of row j of `out`, and a part of every gridDim.y-th row after row
+ * j. */
 template <typename T>
 static __global__ void gather_columns(float *out, const T *x, const int32_t *rows, int64_t n,
                                       int64_t width)

@@ -54,8 +54,8 @@ static const void *element_of(const void *x, fsdp_dtype dtype, int64_t i)
 }
 
 /* These functions divide a product into two parts along n, m or k. *even and *rest are copies of
- * the arguments of the whole product. Reduce *even to the largest multiple of PART_MULTIPLE, and
- * *rest to what remains. @{ */
+ * the arguments of the whole product. Reduce *even to the part whose extent is the largest multiple
+ * of PART_MULTIPLE, and reduce *rest to the part that remains. @{ */
 static void split_n(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t n = even->n / PART_MULTIPLE * PART_MULTIPLE;
@@ -76,9 +76,9 @@ static void split_m(fsdp_gemm_args *even, fsdp_gemm_args *rest)
     even->m = m;
 }
 
-/* *rest is computed first, and *even is added to it. *rest is the smaller summand, so its rounding
- * error is smaller: if C has 2 bytes an element, the result of *rest is rounded before the
- * addition, and the sum is rounded after it. */
+/* Divides the product along k. The product *rest is computed first, and *even is added to its
+ * result. *rest is the smaller summand, so its rounding error is smaller: if C has 2 bytes an
+ * element, the result of *rest is rounded before the addition, and the sum is rounded after it. */
 static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t k = even->k / PART_MULTIPLE * PART_MULTIPLE;
@@ -90,7 +90,7 @@ static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 }
 /* @} */
 
-/* Compute the product in parts if that is faster: Note [Odd extents]. */
+/* Compute the product in parts if that is faster; see Note [Odd extents]. */
 static fsdp_status multiply_parts(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 {
     fsdp_gemm_args even = *args, rest = *args;

@@ -1,7 +1,7 @@
-/* Computes C = beta C + bias. If k is 0, this is the whole product. If cublasLt cannot add the bias
- * of a product, this is the first step, and the second step adds the product to C. If beta is 0,
- * the first step rounds nothing, so the result is rounded once, as if cublasLt had added the
- * bias. */
+/* Computes C = beta C + bias. If k is 0, C is then the whole result of gemm. If cublasLt cannot add
+ * the bias of a product, this kernel is the first of two steps, and the second step adds the
+ * product to C. If beta is 0, the first step rounds nothing, so the result is rounded once, as if
+ * cublasLt had added the bias. */
 #include "src/kernels/cuda/gemm_bias.h"
 
 #include "src/kernels/cuda/elements.cuh"

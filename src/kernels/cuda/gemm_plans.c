@@ -30,8 +30,8 @@ enum {
     SHAPE_WORDS = 8
 };
 
-/* Everything that a plan depends on. It is the key of the table of plans. Shapes are compared as
- * bytes, so unused bytes must be zero. */
+/* Everything that a plan depends on. A shape is the key of a plan in the table of plans. Shapes are
+ * compared as bytes, so unused bytes must be zero. */
 typedef union shape {
     struct {
         int64_t m, n, k, lda, ldb, ldc;
@@ -162,8 +162,8 @@ static cublasStatus_t describe_matrices(const fsdp_cublaslt *lt, fsdp_gemm_plan 
     return status;
 }
 
-/* Choose whether the product adds a bias, which cublasLt calls an epilogue. If the product has no
- * such epilogue, the pointer to the bias must not be set, because cublasLtMatmul() would fail. */
+/* Choose whether the product adds a bias, which cublasLt calls an epilogue. If the product does not
+ * add a bias, the pointer to the bias must not be set, because cublasLtMatmul() would fail. */
 static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bool has_bias)
 {
     const cublasLtEpilogue_t epilogue =
@@ -174,7 +174,7 @@ static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bo
 }
 
 /* If an algorithm splits k, it must add the sums of the parts. Return a mask of the acceptable ways
- * to do this: Note [Bits of a CUDA product]. */
+ * to add them; see Note [Bits of a CUDA product]. */
 static uint32_t good_reductions(const shape *s)
 {
     return s->c_dtype == FSDP_DTYPE_F32
@@ -236,8 +236,8 @@ static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan
 }
 
 /* Choose an algorithm that adds the sums of the parts of k in a way that good_reductions() allows.
- * For badly aligned operands, there are few algorithms. If good_reductions() allows none of them,
- * choose any of them. */
+ * For badly aligned operands, there are few algorithms. If good_reductions() allows none of these
+ * algorithms, choose one without this condition. */
 static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
 {
     const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));

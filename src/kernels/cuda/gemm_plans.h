@@ -20,11 +20,11 @@ enum {
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_create(size_t workspace_bytes, fsdp_gemm_plans **out);
 void fsdp_gemm_plans_destroy(fsdp_gemm_plans *plans); /* accepts NULL */
 /* If `allow` is true, the factors of float32 products are rounded to TF32 (10 bits of mantissa).
- * Such products are several times as fast. This is initially false. */
+ * Such products are several times as fast. Initially, TF32 is not allowed. */
 void fsdp_gemm_plans_allow_tf32(fsdp_gemm_plans *plans, bool allow);
 
-/* Set *out to the plan of this product; m, n and k must be positive. If there is no plan yet, it is
- * made. The plan is valid until the next call with the same `plans`. */
+/* Set *out to the plan of this product. m, n and k must be positive. If the product has no plan
+ * yet, make one. The plan is valid until the next call with the same `plans`. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
                                                  const fsdp_gemm_plan **out);
 /* Return the size of the workspace that the plan needs, in bytes. */

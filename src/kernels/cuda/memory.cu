@@ -18,8 +18,8 @@ static __host__ __device__ __forceinline__ int64_t integer_within(double x, int6
 
 /* --- fill --- */
 
-/* Each thread sets 16 bytes of elements. If `vectors` is true, which requires that dst is a
- * multiple of 16, it sets them by one store, otherwise one by one. */
+/* Each thread sets 16 bytes of elements. If `vectors` is true, the thread sets all of them by one
+ * store, and dst must be a multiple of 16. Otherwise, the thread sets one element after another. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) fill(T *dst, T value, int64_t n, bool vectors)
 {
@@ -44,7 +44,8 @@ template <typename T> static void start_fill(fsdp_cuda_context *c, void *dst, T 
                 (T *)dst, value, n, is_vectorizable<T>(0, dst));
 }
 
-/* The double `value` is rounded once, directly to `dtype`, as in cast(). */
+/* Set n elements of dst to `value`. The double `value` is rounded only once, directly to `dtype`,
+ * as in cast(). */
 extern "C" void fsdp_cuda_fill(fsdp_kernel_context *context, void *dst, fsdp_dtype dtype,
                                double value, int64_t n)
 {
@@ -107,7 +108,7 @@ static bool is_within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Each thread converts groups of elements. In the wider dtype, a group has 16 bytes. So
+/* Each thread converts groups of elements. A group has 16 bytes in the wider of the two dtypes. So
  * neighboring threads access neighboring memory in both arrays. */
 static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
@@ -129,8 +130,8 @@ static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, co
 
 /* Convert i to double for a caller that rounds the result to float32 or a narrower type. If the
  * magnitude of i has more than 53 bits, its lowest 11 bits are cleared, and bit 11 is set if one of
- * them was set. The caller's rounding then gives the same result as if i had been rounded directly
- * to its type. */
+ * these 11 bits was set. The caller's rounding then gives the same result as if i had been rounded
+ * directly to its type. */
 FSDP_DEVICE double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;

@@ -1,7 +1,7 @@
 /* RMSNorm and LayerNorm. With n = (x - mean) rstd and g = dy w, LayerNorm computes y = n w + bias
- * and dx = rstd (g - mean(g) - n mean(g n)). RMSNorm uses the same formulas with 0 in place of mean
- * and mean(g), and without bias. The template argument LAYER chooses LayerNorm. See Note [Chunks]
- * in row_access.cuh. */
+ * and dx = rstd (g - mean(g) - n mean(g n)). RMSNorm uses these formulas without bias, and with 0
+ * in place of mean and mean(g). The template argument LAYER chooses LayerNorm. See Note [Chunks] in
+ * row_access.cuh. */
 #pragma once
 #include "src/kernels/cuda/column_sums.cuh"
 
@@ -44,9 +44,9 @@ FSDP_DEVICE void store_normalized(const norm_forward &a, const W &weights, int64
     store_chunk((T *)a.y + row * a.width, i, a.width, narrow<T>(f), is_aligned);
 }
 
-/* Each row is computed by blockDim.x threads. These are one warp if the block has several rows,
- * otherwise the whole block. If KEPT is true, the row is aligned and is kept in registers.
- * Otherwise it is read from memory each time it is needed. */
+/* Each row is computed by blockDim.x threads. These threads are one warp if the block has several
+ * rows; otherwise they are the whole block. If KEPT is true, the row is aligned and is kept in
+ * registers. Otherwise the row is read from memory each time it is needed. */
 template <typename T, bool LAYER, bool KEPT>
 static __global__ void __launch_bounds__(NORM_MOST) norm_forward_kernel(norm_forward a)
 {
@@ -132,12 +132,14 @@ typedef struct norm_backward {
     const float *mean, *rstd;
     fsdp_dtype w_dtype;
     int64_t rows, width;
-    float *parts; /* [gridDim.x, LAYER ? 2 : 1, width]; NULL: dw and dbias are not computed */
+    float *parts; /* [gridDim.x, LAYER ? 2 : 1, width]; partial sums of dw and dbias; NULL: dw and
+                   * dbias are not computed */
     bool is_aligned, w_is_aligned;
 } norm_backward;
 
 enum {
-    /* maximum number of threads in a block; half of it if a thread has only one chunk */
+    /* maximum number of threads in a block; if a thread has only one chunk, the maximum is half of
+     * this number */
     NORM_BACKWARD_MOST = 512,
     NORM_BACKWARD_CHUNKS = 2, /* maximum number of chunks of columns that a thread has */
     NORM_BACKWARD_ROWS = 2,   /* maximum number of rows that a block has in registers at one time */
@@ -152,8 +154,8 @@ template <typename T, int CHUNKS> struct norm_row {
     float mean, rstd;
 };
 
-/* Load the thread's columns of a row. If there is no such row, set them to zeros, which add nothing
- * to dw. */
+/* Load the thread's columns of row `row`. If the matrix has no row with this number, set the
+ * columns to zeros, which add nothing to dw. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void load_norm_row(norm_row<T, CHUNKS> &r, const norm_backward &a, int64_t row)
 {
@@ -310,8 +312,8 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_MOST / (CHUNKS == 1 ? 2 :
 }
 
 /* The rows are divided into slices, and each slice is processed by one block. Return the number of
- * slices, which is about the number of blocks that run at the same time on a large card. `chunks`
- * is the number of chunks in a row. */
+ * slices, which is about the number of blocks that a large card runs at the same time. `chunks` is
+ * the number of chunks in a row. */
 static inline int64_t norm_slices(int64_t rows, int64_t chunks)
 {
     return smaller(ceil_div(rows, 4), chunks <= 128 ? 792 : chunks <= 256 ? 396 : 264);

@@ -67,8 +67,7 @@ FSDP_DEVICE bool warp_begins_before(int64_t i, int64_t n)
     return i - threadIdx.x % 32 * 4 < n;
 }
 
-/* The way in which the arrays of a tensor are stored. All tensors of one launch have the same
- * kind. */
+/* How the arrays of a tensor are stored. All tensors of one launch have the same kind. */
 struct kind {
     place of;
     bool whole; /* true: all arrays are aligned for accesses of four elements */
@@ -109,8 +108,8 @@ static bool is_same(const kind &a, const kind &b)
     return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three arguments, of which only the types matter: they give f, at compile time, the
- * constant PLACE, the constant WHOLE and COPY, the dtype of the copy. */
+/* Call f with three arguments. Only the types of the arguments matter. By these types, f gets at
+ * compile time the constant PLACE, the constant WHOLE, and COPY, the dtype of the copy. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
@@ -143,7 +142,7 @@ template <typename SCALARS> struct sets_of {
 };
 
 /* Return the index of the set of scalars that equals `s`. If there is no such set, add `s` and
- * return its index. Return -1 if there is no room for another set. */
+ * return its index. Return -1 if there are MOST_SETS sets already. */
 template <typename SCALARS> static int set_of(sets_of<SCALARS> *sets, const SCALARS &s)
 {
     for (int i = 0; i < sets->n; i++)
@@ -160,9 +159,9 @@ static int64_t chunks_of(int64_t n)
     return (n + CHUNK - 1) / CHUNK;
 }
 
-/* Update tensors of kind k by one launch, beginning with tensor `first`. Stop at the first tensor
- * for whose scalars there is no room, and return its index. Return n if all tensors of kind k have
- * been updated. The class METHOD describes an optimizer:
+/* Update tensors of kind k by one launch, beginning with tensor `first`. If a tensor needs a new
+ * set of scalars but there are MOST_SETS sets already, stop, and return the index of this tensor.
+ * Return n if all tensors of kind k have been updated. The class METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
  *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
@@ -372,7 +371,7 @@ extern "C" void fsdp_cuda_adamw(fsdp_kernel_context *context, const fsdp_adamw_a
 
 struct sgd_tensor {
     parameter p;
-    float *buffer; /* NULL without momentum */
+    float *buffer; /* the momentum buffer; NULL: no momentum */
     const float *grad;
     int64_t n, set;
 };

@@ -65,7 +65,7 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/* mma16816() for float16. */
+/* Multiply as mma16816() does, but with elements of float16. */
 DEV void mma16816_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
@@ -128,7 +128,8 @@ template <int TB> DEV void wgmma_n64(float (&c)[8][4], const uint32_t (&a)[4], u
                  : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
 }
-/* wgmma with both operands in shared memory, not only B. */
+/* Multiply by wgmma with both operands in shared memory. In the functions above, only B is in
+ * shared memory. */
 DEV void wgmma_n64_ss(float (&c)[8][4], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
@@ -177,7 +178,7 @@ DEV void wgmma_n128_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
           C4(12), C4(13), C4(14), C4(15)
         : "l"(a), "l"(b), "r"(add));
 }
-/* wgmma for float16. */
+/* Multiply by wgmma with elements of float16. */
 template <int TB>
 DEV void wgmma_n64_f16(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
@@ -348,7 +349,7 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 DEV float ex2(float x)
 {
     float y = exp2f(x);
-    return y < 0x1p-126f ? 0 : y; /* as .ftz does */
+    return y < 0x1p-126f ? 0 : y; /* as instructions with the suffix .ftz do */
 }
 DEV uint32_t pack(float lo, float hi)
 {

@@ -1,6 +1,6 @@
-/* Normally distributed values. The operations of IEEE 754 are the same as in the CPU's code
- * (normal_block() in src/kernels/cpu/isa/memory.c, fsdp_log() in vec.h), in the same order. So the
- * values have the same bits as on the CPU, and a model begins with the same weights on both
+/* Normally distributed values. The kernel computes the same IEEE 754 operations in the same order
+ * as the CPU's code (normal_block() in src/kernels/cpu/isa/memory.c, and fsdp_log() in vec.h). So
+ * the values have the same bits as on the CPU, and a model begins with the same weights on both
  * devices. times() and plus() use intrinsics, because the compiler may contract the operators * and
  * + to a fused operation. */
 #include "src/kernels/cuda/elementwise.cuh"

@@ -256,8 +256,8 @@ static void start_power_sums(fsdp_cuda_context *c, const table_of<row_tensor> &t
                 table, power);
 }
 
-/* Return the number of sums of parts that need temporary memory for this tensor. It is 0 if the
- * rows of the tensor have only one part. */
+/* Return the number of sums of parts that need temporary memory for this tensor. The result is 0 if
+ * each row of the tensor has only one part. */
 static int64_t scratch_of(const fsdp_row_powers *t)
 {
     const int64_t parts = row_sums_parts(t->width);

@@ -9,7 +9,7 @@ enum {
 typedef struct rope_job {
     void *out;
     const void *x;
-    const float *table; /* row p of the table has the cosines, then the sines of position p */
+    const float *table; /* row p has first the cosines and then the sines of position p */
     const int32_t *positions;
     int64_t tokens;
     int heads, half;

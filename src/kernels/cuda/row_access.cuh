@@ -131,8 +131,9 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
             to[i + e] = from_float<T>(from[e]);
 }
 
-/* Like load_floats() and store_floats(), but the dtype is an argument of the kernel. All threads
- * take the same branch, so this costs less than compiling a kernel for each pair of dtypes. @{ */
+/* Load or store elements, as load_floats() and store_floats() do, if the dtype is an argument of
+ * the kernel. All threads take the same branch, so these functions cost less than compiling a
+ * kernel for each pair of dtypes. @{ */
 template <int N>
 FSDP_DEVICE void load_as(fsdp_dtype dtype, float *to, const void *from, int64_t i, int64_t end,
                          bool is_aligned)
@@ -183,7 +184,8 @@ struct any_weights {
 };
 
 /* Call f with an object of the class that loads weights of `dtype`. T is the dtype of the matrix.
- * The fast class is for weights that are aligned and have dtype T or float32. */
+ * The fast class, aligned_weights, is used for weights that are aligned and have dtype T or
+ * float32. */
 template <typename T, typename F>
 FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F f)
 {
@@ -210,10 +212,11 @@ FSDP_DEVICE float warp_sum(float x)
     return x;
 }
 
-/* Return the sum of x over the threads that have the same threadIdx.y. These threads are one warp
- * if blockDim.x is 32. Otherwise they must be the whole block (blockDim.y is 1), whose warps
- * exchange their sums in `sums`. If a kernel calls this twice, it must pass two different arrays,
- * because there is no barrier between the reads of the first call and the writes of the second. */
+/* Return the sum of x over the threads that have the same threadIdx.y. If blockDim.x is 32, these
+ * threads are one warp. Otherwise they must be the whole block (blockDim.y must be 1), and the
+ * warps of the block exchange their sums in `sums`. If a kernel calls this twice, it must pass two
+ * different arrays, because there is no barrier between the reads of the first call and the writes
+ * of the second. */
 FSDP_DEVICE float row_sum(float x, float (&sums)[WARP])
 {
     x = warp_sum(x);

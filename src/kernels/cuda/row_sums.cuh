@@ -72,7 +72,7 @@ static inline int64_t row_sums_parts(int64_t width)
     return width <= ROW_SUMS_MEDIUM ? 1 : (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
 }
 
-/* Return the number of blocks that are needed to add up `rows` rows of this width. */
+/* Return the number of blocks that are needed to add up `rows` rows of width `width`. */
 static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
 {
     if (width <= ROW_SUMS_NARROW)

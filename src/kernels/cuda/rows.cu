@@ -1,6 +1,6 @@
 /* The kernels that copy rows: gather_rows, scatter_rows, split_columns, join_columns. They copy
- * bytes in units of 16, 4, 2 or 1 bytes. A call uses the largest unit that divides all addresses
- * and widths. */
+ * bytes in units of 16 bytes, 4 bytes, 2 bytes or 1 byte. A call uses the largest unit that divides
+ * all addresses and widths. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {

@@ -94,8 +94,8 @@ static bool reserve(fsdp_cuda_context *c, table *t)
     return true;
 }
 
-/* Swap the two tables in host memory, so that the table that the caller has just written becomes
- * `host`. */
+/* Swap the two host buffers `next` and `host`, so that `host` is the table that the caller has just
+ * written. */
 static void exchange(table *t)
 {
     const table old = *t;

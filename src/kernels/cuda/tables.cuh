@@ -11,8 +11,8 @@ template <typename T> struct table_of {
     int n;
 };
 
-/* Return the index of the tensor that this block computes. All threads of the block must call this,
- * and only once. */
+/* Return the index of the tensor that this block computes. All threads of the block must call this
+ * function exactly once. */
 template <typename T> FSDP_DEVICE int tensor_of_block(const table_of<T> &table)
 {
     SHARED(int, found, [1]);

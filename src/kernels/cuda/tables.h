@@ -1,4 +1,4 @@
-/* Tables of many tensors, by which one launch processes all of them.
+/* Tables of many tensors. With such a table, one launch processes all of these tensors.
  *
  * Note [Tables]. A launch takes the host about 3 us, and a small tensor fills only a part of the
  * card. So the functions of fsdp_kernels that get many tensors start one kernel for all of them.
@@ -32,8 +32,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c);
  * memory; the context then keeps the failure. */
 void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table table, size_t bytes);
 /* Copy the table to the device, unless the device already has an equal table. Return the device
- * address of the table, aligned to 256 bytes, for the kernels that the caller starts next. Return
- * NULL on failure; the context then keeps the failure. */
+ * address of the table for the kernels that the caller starts next. The address is a multiple of
+ * 256. Return NULL on failure; the context then keeps the failure. */
 const void *fsdp_cuda_table_end(fsdp_cuda_context *c, fsdp_cuda_table table);
 /* For tests: return how many times tables of this context have been copied to the device. */
 int64_t fsdp_cuda_table_copies(fsdp_kernel_context *context);

@@ -58,9 +58,9 @@ static void make_pieces(fsdp_token_runs *runs, const int32_t *ids)
     runs->pieces[runs->n_pieces] = (fsdp_token_piece){.begin = (int32_t)runs->n_tokens};
 }
 
-/* runs->memory has room for three things: two buffers of token numbers; the pieces, of which there
- * are at most as many as tokens; and the ids that have several pieces. The pieces are written
- * directly after the sorted numbers, which may be in the first or in the second buffer. */
+/* runs->memory is large enough for two buffers of token numbers, for the pieces (at most one per
+ * token) and for the ids that have several pieces. The pieces are written directly after the sorted
+ * numbers, which may be in the first or in the second buffer. */
 fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids, int64_t tokens,
                                  int64_t vocab, int32_t padding_idx)
 {

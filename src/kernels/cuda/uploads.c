@@ -15,7 +15,7 @@ enum {
     STAGED_BYTES = 1 << 16
 };
 
-/* An array that was uploaded, so that an equal one need not be copied again. */
+/* An array that was uploaded. It is remembered so that an equal array need not be copied again. */
 typedef struct remembered_upload {
     /* The key of the upload is the key_bytes bytes at offset `key` of the host's ring. key_bytes is
      * 0 if the entry is unused. */
@@ -161,8 +161,8 @@ static const void *find(upload_ring *r, const void *key, size_t key_bytes, bool 
     return NULL;
 }
 
-/* Add an upload to the remembered uploads. It replaces the one that has not been used for the
- * longest time. */
+/* Add an upload to the remembered uploads. It replaces the remembered upload that has not been used
+ * for the longest time. */
 static void remember(upload_ring *r, remembered_upload upload)
 {
     remembered_upload *oldest = &r->remembered[0];

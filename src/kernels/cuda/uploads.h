@@ -25,8 +25,8 @@ extern "C" {
 /* Create the ring of a context. The context destroys it. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_uploads_create(fsdp_cuda_context *c);
 
-/* Return the device address of the array that was uploaded with this key, if it is still on the
- * device; otherwise NULL. The address is valid for as long as an address that fsdp_cuda_upload()
+/* Return the device address of the array that was uploaded with this key, or NULL if the array is
+ * no longer on the device. The address is valid for as long as an address that fsdp_cuda_upload()
  * returns. */
 const void *fsdp_cuda_find_upload(fsdp_cuda_context *c, const void *key, size_t key_bytes);
 /* Upload an array that is computed from `key`, as fsdp_cuda_upload() does, and remember the key.

@@ -39,7 +39,8 @@ struct fsdp_fake_stream {
     pthread_t worker;
     bool has_worker;
     pthread_mutex_t lock;
-    /* `queued` is signalled when the worker has something to do, `done` when a command has run. */
+    /* `queued` is signalled when the worker has something to do. `done` is signalled when a command
+     * has run. */
     pthread_cond_t queued, done;
     /* The lock protects the fields below. */
     bool stopping;
@@ -86,7 +87,7 @@ static bool has_to_run(const fsdp_fake_stream *s)
     return s->stopping || s->wanted > s->completed || s->launched - s->completed > MOST_BEHIND_HELD;
 }
 
-/* Return the oldest command, which stays in the ring until it has run. The caller holds the
+/* Return the oldest command, which stays in the ring until it has run. The caller must hold the
  * lock. */
 static const command *oldest(fsdp_fake_stream *s)
 {
@@ -106,9 +107,9 @@ static void set_open(fsdp_fake_stream *s, bool is_open)
     s->is_open = is_open;
 }
 
-/* Making the device's memory accessible or inaccessible takes long. Return true if the memory may
- * stay accessible after the oldest command has run, because no thread waits for this command and
- * the next command follows at once. */
+/* Return true if the device's memory may stay accessible after the oldest command has run, because
+ * no thread waits for this command and the next command follows at once. Making the memory
+ * inaccessible and accessible again takes long. */
 static bool stays_open(const fsdp_fake_stream *s)
 {
     const uint64_t next = s->completed + 1;
@@ -157,7 +158,7 @@ static void *worker_main(void *arg)
 
 /* --- waiting --- */
 
-/* Wait until the first `number` commands have completed. The caller holds the lock. */
+/* Wait until the first `number` commands have completed. The caller must hold the lock. */
 static void wait_for(fsdp_fake_stream *s, uint64_t number)
 {
     if (s->wanted < number)
@@ -207,8 +208,8 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        /* There is no memory for an event, for which the caller could wait later. So wait now. If a
-         * command fails, the next synchronize() reports it. */
+        /* There is not enough memory for an event for which the caller could wait later. So wait
+         * now. If a command fails, the next synchronize() reports it. */
         wait_for(s, number);
     pthread_mutex_unlock(&s->lock);
     if (!e)
@@ -232,8 +233,8 @@ static size_t command_bytes(size_t bytes, const fsdp_fake_array *arrays, int n_a
     return all;
 }
 
-/* Return `bytes` contiguous bytes of the ring, and wait until they are free if necessary. The
- * caller holds the lock. */
+/* Return `bytes` contiguous bytes of the ring. If necessary, wait until they are free. The caller
+ * must hold the lock. */
 static command *reserve(fsdp_fake_stream *s, size_t bytes)
 {
     const size_t left = RING_BYTES - s->head % RING_BYTES, skipped = left < bytes ? left : 0;

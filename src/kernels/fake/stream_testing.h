@@ -48,16 +48,16 @@ void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);
  * queued or running. */
 fsdp_kernel_context *fsdp_fake_stream_cpu(const fsdp_fake_stream *stream);
 
-/* Add a command to the queue. If the queue is full, wait for room. This never fails. A command that
- * is too large for the queue (because it has a long array) runs on the calling thread, after all
- * commands before it. */
+/* Add a command to the queue. If the queue is full, wait until enough commands have run. This
+ * function never fails. A command that is too large for the queue (because it has a long array)
+ * runs on the calling thread, after all commands before it. */
 void fsdp_fake_launch(fsdp_fake_stream *stream, fsdp_fake_command *run, const void *args,
                       size_t bytes, const fsdp_fake_array *arrays, int n_arrays);
 /* Wait for all commands launched so far, and return the first failure. After a failure, no further
  * commands run. */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_synchronize(fsdp_fake_stream *stream);
-/* Return an event that occurs when all commands launched so far have completed. If there is no
- * memory for the event, wait for these commands and return NULL. */
+/* Return an event that occurs when all commands launched so far have completed. If there is not
+ * enough memory for the event, wait for these commands and return NULL. */
 fsdp_event *fsdp_fake_record(fsdp_fake_stream *stream);
 
 /* The fake device's kernels, whose context is an fsdp_fake_stream. */

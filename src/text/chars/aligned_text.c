@@ -29,7 +29,7 @@ fsdp_text_view fsdp_aligned_text_view(const fsdp_aligned_text *text)
     };
 }
 
-/* Make room for n more bytes. */
+/* Grow the memory of the text for n more bytes. Return false if memory ran out. */
 static bool grow(fsdp_aligned_text *text, size_t n)
 {
     if (!text->failed && FSDP_GROW(text->data, text->cap, text->len + n) &&

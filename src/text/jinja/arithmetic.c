@@ -108,7 +108,7 @@ static double modulo(double a, double b)
     return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/* CPython's float_floor_div. */
+/* Do the same as CPython's float_floor_div(). */
 static double floor_divide(double a, double b)
 {
     double rest = fmod(a, b);

@@ -17,9 +17,9 @@ typedef enum jinja_operator {
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_operate(struct jinja_machine *machine, jinja_operator op,
                                                jinja_value a, jinja_value b, jinja_value *out);
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_value *out);
-/* Python's abs(). */
+/* Set *out to Python's abs(a). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_absolute(jinja_value a, jinja_value *out);
-/* Python's round(number, digits). */
+/* Set *out to Python's round(number, digits). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_round(jinja_value number, int64_t digits, jinja_value *out);
 /* Set *out to `real` without its fraction, as an integer: Python's int(real). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_truncate(double real, jinja_value *out);

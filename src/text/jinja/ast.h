@@ -60,7 +60,7 @@ typedef enum jinja_compare {
 } jinja_compare;
 
 /* Where a variable is: in slot `index` of an activation (machine.h). To find this activation, start
- * from the current one and go to its `outer` one `hops` times. */
+ * from the current activation and follow the pointer `outer` as often as `hops` says. */
 typedef struct jinja_slot {
     uint32_t hops, index;
 } jinja_slot;

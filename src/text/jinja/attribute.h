@@ -3,13 +3,13 @@
 #pragma once
 #include "src/text/jinja/value.h"
 
-/* Set *out to value.name: the attribute `name`. If there is none, the item with this key. If there
- * is none either, an undefined value. */
+/* Set *out to value.name. This is the attribute `name`. If the value has no such attribute, it is
+ * the item with the key `name`. If there is no such item either, it is an undefined value. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_attribute(struct jinja_machine *machine,
                                                      jinja_value value, jinja_string *name,
                                                      jinja_value *out);
-/* Set *out to value[key]: the item with this key. If there is none, the attribute with this name.
- * If there is none either, an undefined value. */
+/* Set *out to value[key]. This is the item with the key `key`. If the value has no such item, it is
+ * the attribute with this name. If there is no such attribute either, it is an undefined value. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_item(struct jinja_machine *machine, jinja_value value,
                                                 jinja_value key, jinja_value *out);
 /* Set *out to value[start:stop:step]. A bound that is None or missing has Python's default

@@ -254,8 +254,8 @@ typedef struct keyed {
     jinja_value key, item;
 } keyed;
 
-/* `left` is before `right` in the list. Set *right_first to true if `right` must be before `left`
- * in the sorted list. */
+/* Set *right_first to true if `right`, which is after `left` in the list, must be before `left` in
+ * the sorted list. */
 static fsdp_status is_before(jinja_machine *machine, const keyed *left, const keyed *right,
                              bool reverse, bool *right_first)
 {

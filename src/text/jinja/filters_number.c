@@ -174,7 +174,7 @@ fsdp_status fsdp_jinja_filter_abs(jinja_machine *machine, jinja_value value, con
     return fsdp_jinja_absolute(value, out);
 }
 
-/* The filter `round` with the method "ceil" if `up` is true, and with the method "floor"
+/* Apply the filter `round` with the method "ceil" if `up` is true, and with the method "floor"
  * otherwise. */
 static fsdp_status round_to_side(jinja_machine *machine, jinja_value value, int64_t precision,
                                  bool up, jinja_value *out)

@@ -55,7 +55,7 @@ static bool begins_word(uint32_t c)
     return fsdp_jinja_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
 }
 
-/* The filter `title`. For this filter, a word begins only after white space and a few other
+/* Apply the filter `title`. For this filter, a word begins only after white space and a few other
  * characters, unlike for Python's str.title(). */
 fsdp_status fsdp_jinja_filter_title(jinja_machine *machine, jinja_value value,
                                     const jinja_args *args, jinja_value *out)

@@ -122,7 +122,7 @@ fsdp_status fsdp_jinja_iterator(jinja_machine *machine, jinja_value source, jinj
     return FSDP_OK;
 }
 
-/* Iterating over a dict yields its keys. Set *view to the view of the keys. */
+/* Set *view to the view of the dict's keys, because iterating over a dict yields its keys. */
 static fsdp_status keys_of(jinja_machine *machine, jinja_value dict, jinja_value *view)
 {
     jinja_view *keys;

@@ -19,9 +19,10 @@ typedef struct lexer {
     const char *source; /* [bytes]: a copy of the template in which all line ends are \n */
     size_t bytes, at;
     int line; /* number of the line that contains `at` */
-    /* `at` is at the beginning of the template or after a token that ended with a line end */
+    /* true: the offset `at` is at the beginning of the template, or after a token that ended with a
+     * line end */
     bool line_starting;
-    char brackets[MAX_BRACKETS]; /* the brackets that will close the brackets that are open */
+    char brackets[MAX_BRACKETS]; /* for each bracket that is open, the bracket that will close it */
     int n_brackets;
 } lexer;
 
@@ -76,9 +77,9 @@ static fsdp_status add_text(lexer *lex, jinja_token_type type, int line, size_t 
 
 /* ---- where tags end -------------------------------------------------------------------------- */
 
-/* Check whether a tag ends at `at`: with `close`, which is "%}" or "#}", or with a sign ('-' or
- * '+') and `close`. If it does, return the offset after `close` and after the white space that this
- * kind of end removes. Otherwise, return 0. */
+/* Check whether a tag ends at offset `at`: with `close`, which is "%}" or "#}", or with a sign ('-'
+ * or '+') and `close`. If it does, return the offset after `close` and after the white space that
+ * this kind of end removes. Otherwise, return 0. */
 static size_t end_of_block(const lexer *lex, size_t at, const char *close)
 {
     if (at < lex->bytes && lex->source[at] == '+' && has_at(lex, at + 1, close))
@@ -130,7 +131,7 @@ static char sign_at(const lexer *lex, size_t at)
     return c == '-' || c == '+' ? c : 0;
 }
 
-/* If there is a tag {% raw %} at `at`, return the offset after it. Otherwise, return 0. */
+/* If there is a tag {% raw %} at offset `at`, return the offset after it. Otherwise, return 0. */
 static size_t end_of_raw_begin(const lexer *lex, size_t at)
 {
     size_t p = at + 2;
@@ -284,7 +285,7 @@ static size_t skip_digits(const lexer *lex, size_t at, int base)
     return p;
 }
 
-/* If a float begins at `at`, return the offset after it. Otherwise, return `at`. */
+/* If a float begins at offset `at`, return the offset after it. Otherwise, return `at`. */
 static size_t skip_float(const lexer *lex, size_t at)
 {
     size_t p = skip_digits(lex, at, 10), fraction = p, exponent;
@@ -475,7 +476,7 @@ static fsdp_status lex_root(lexer *lex)
 }
 
 /* Set lex->source to a copy of the template in which every line end is \n. If the template ends
- * with a line end, this one is left out. */
+ * with a line end, this line end is left out. */
 static fsdp_status normalize(lexer *lex, const char *source, size_t bytes)
 {
     char *copy;

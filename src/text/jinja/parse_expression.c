@@ -476,8 +476,8 @@ fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node, boo
     return FSDP_OK;
 }
 
-/* In `x is divisibleby 3`, the argument of the test has no parentheses. Return true if the current
- * token begins such an argument. */
+/* Return true if the current token begins an argument of a test without parentheses, as in `x is
+ * divisibleby 3`. */
 static bool at_bare_argument(const jinja_parser *parser)
 {
     switch (jinja_current(parser)->type) {

@@ -11,7 +11,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_str(struct jinja_machine *machine, jinja_
 /* Set *out to a string with repr(value). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_repr(struct jinja_machine *machine, jinja_value value,
                                             jinja_value *out);
-/* Python's bool(value). */
+/* Return Python's bool(value). */
 bool fsdp_jinja_truth(jinja_value value);
 
 typedef struct jinja_json_style {

@@ -39,8 +39,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_lines(struct jinja_machine *machine
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_pad(struct jinja_machine *machine, const jinja_string *text,
                                            size_t left, size_t right, const jinja_string *fill,
                                            jinja_value *out);
-/* Python's center(). If the number of added characters is odd, the width decides on which side one
- * more is added. */
+/* Do the same as Python's center(). If the number of added characters is odd, the width decides on
+ * which side one more is added. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_center(struct jinja_machine *machine, jinja_string *text,
                                               int64_t width, const jinja_string *fill,
                                               jinja_value *out);

@@ -310,7 +310,7 @@ static fsdp_status visit_node(resolver *r, symbols *s, const jinja_node *node)
     }
 }
 
-/* Accepts NULL. */
+/* Visit a node and the nodes below it; `node` may be NULL. */
 static fsdp_status visit(resolver *r, symbols *s, const jinja_node *node)
 {
     if (!node)
@@ -672,7 +672,7 @@ static fsdp_status resolve_node(resolver *r, const symbols *s, jinja_node *node)
     }
 }
 
-/* Accepts NULL. */
+/* Resolve the names in a node and in the nodes below it; `node` may be NULL. */
 static fsdp_status resolve(resolver *r, const symbols *s, jinja_node *node)
 {
     if (!node)

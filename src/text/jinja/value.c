@@ -9,7 +9,8 @@
 #include "src/text/jinja/machine.h"
 
 enum {
-    /* only the result of a concatenation with at least this many bytes gets room for appending */
+    /* only the result of a concatenation with at least this many bytes gets spare memory for
+     * appending */
     SHARED_MIN = 128
 };
 
@@ -69,8 +70,8 @@ fsdp_status fsdp_jinja_string(jinja_machine *machine, const char *data, size_t b
     return fsdp_jinja_substring(machine, copy, bytes, out);
 }
 
-/* If `left` ends where the used part of its buffer ends, and the buffer has room, append `right` to
- * the buffer and return true. Otherwise, return false. */
+/* If `left` ends where the used part of its buffer ends, and the rest of the buffer is large
+ * enough, append `right` to the buffer and return true. Otherwise, return false. */
 static bool append_in_place(const jinja_string *left, const jinja_string *right)
 {
     jinja_buffer *buffer = left->buffer;

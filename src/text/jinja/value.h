@@ -39,7 +39,7 @@ typedef struct jinja_string {
     const char *data; /* [bytes]; no NUL at the end */
     size_t bytes;
     size_t chars; /* number of code points; SIZE_MAX if they have not been counted yet */
-    /* If text may be appended to this string in place: the memory that contains `data`. Otherwise
+    /* The memory that contains `data`, if text may be appended to this string in place; otherwise
      * NULL. */
     struct jinja_buffer *buffer;
 } jinja_string;
@@ -203,11 +203,11 @@ jinja_value fsdp_jinja_dict_find(const jinja_dict *dict, const char *name, size_
 
 /* ---- comparison ---- */
 
-/* Python's ==. */
+/* Set *equal to the result of Python's a == b. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_equal(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, bool *equal);
-/* Set *order to a negative number if a < b, to 0 if a == b, to a positive number if a > b, and to 2
- * if one of them is NaN. Return FSDP_ERR_INVALID if Python cannot order the two values. */
+/* Set *order to -1 if a < b, to 0 if a == b, to 1 if a > b, and to 2 if a or b is NaN. Return
+ * FSDP_ERR_INVALID if Python cannot order the two values. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_order(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, int *order);
 

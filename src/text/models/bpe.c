@@ -6,7 +6,7 @@
  * of words does not help. Such a piece is therefore split before each U+2581 that follows another
  * character, if no merge can cross that boundary. No merge can cross it if there is no merge whose
  * right token begins with U+2581 and whose left token ends with the last byte of the character
- * before the U+2581. Then the tokens of the parts are the tokens of the piece. */
+ * before the U+2581. If so, the tokens of the parts are the tokens of the piece. */
 #include "src/text/models/bpe.h"
 
 #include <string.h>
@@ -130,8 +130,8 @@ static fsdp_status add_unit(symbol_list *s, int32_t id, const char *unit, size_t
 
 /* Write to `text` how the vocabulary spells a unit, which is the character or byte `unit` [bytes].
  * The continuing_subword_prefix is put before it unless it is the first unit of the piece, and the
- * end_of_word_suffix after it if it is the last one. `text` has room for all three. Return the
- * length of the text. */
+ * end_of_word_suffix after it if it is the last one. The capacity of `text` must suffice for all
+ * three. Return the length of the text. */
 static size_t spell_unit(const bpe *model, const char *unit, size_t bytes, bool first, bool last,
                          char *text)
 {
@@ -239,7 +239,7 @@ static fsdp_status add_spans(fsdp_token_spans *spans, const fsdp_bpe_symbol *sym
     return FSDP_OK;
 }
 
-/* A fsdp_split_fn. */
+/* Split a piece into spans. This is the fsdp_split_fn of the model. */
 static fsdp_status split(const fsdp_token_model *base, fsdp_token_work *work, const char *piece,
                          size_t length, fsdp_token_spans *spans)
 {

@@ -198,8 +198,8 @@ static void push(long_word *word, candidate c)
     word->heap[at] = c;
 }
 
-/* If the symbol at `at` and the one after it have a merge, set *c to the candidate for this merge
- * and return true. */
+/* If the symbol at index `at` and the symbol after it have a merge, set *c to the candidate for
+ * this merge and return true. */
 static bool find_candidate(const long_word *word, uint32_t at, candidate *c)
 {
     uint32_t after = word->list[at].after;

@@ -192,8 +192,8 @@ static fsdp_status add_place(learning *l, pair *p, uint32_t position)
     return FSDP_OK;
 }
 
-/* The symbol at `position` and the next one have become adjacent. Count this occurrence of their
- * pair, and add the position to the pair's list. */
+/* Count an occurrence of the pair of the symbol at `position` and the next symbol, which have
+ * become adjacent, and add the position to the pair's list. */
 static fsdp_status add_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -211,8 +211,8 @@ static fsdp_status add_pair(learning *l, uint32_t position)
     return FSDP_OK;
 }
 
-/* The symbol at `position` and the next one are about to be separated. Subtract this occurrence
- * from the count of their pair. */
+/* Subtract an occurrence from the count of the pair of the symbol at `position` and the next
+ * symbol, which are about to be separated. */
 static void remove_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];

@@ -39,7 +39,8 @@ static fsdp_status read_vocabulary(fsdp_json_node model, fsdp_vocabulary **out)
 /* ---- BPE ---- */
 
 typedef struct merge_list {
-    fsdp_bpe_merge *items; /* [len]; the array has room for all merges of the JSON list */
+    fsdp_bpe_merge *items; /* [len]; the capacity of the array suffices for all merges of the JSON
+                            * list */
     size_t len;
 } merge_list;
 

@@ -194,7 +194,7 @@ static fsdp_status add_piece(reader content, fsdp_sentencepiece_spec *out)
     return FSDP_OK;
 }
 
-/* ModelProto. */
+/* Parse a ModelProto, the outermost message of the file. */
 static fsdp_status parse_model(reader r, trainer_spec *trainer, fsdp_sentencepiece_spec *out)
 {
     enum {

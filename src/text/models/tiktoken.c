@@ -31,8 +31,9 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decode base64 text [length], which must have its padding. `out` must have room for length / 4 * 3
- * bytes. Set *count to the number of bytes. Return false if the text is malformed. */
+/* Decode base64 text [length], which must have its padding. The capacity of `out` must be at least
+ * length / 4 * 3 bytes. Set *count to the number of bytes. Return false if the text is
+ * malformed. */
 static bool decode_base64(const char *text, size_t length, char *out, size_t *count)
 {
     size_t n = 0;

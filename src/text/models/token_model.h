@@ -28,7 +28,7 @@ typedef struct fsdp_token_span {
  *   spans of the tokens after such a character are too low by the character's length. If a span of
  *   the tokenizers library ends beyond the end of its piece, it ends with the piece here. */
 
-/* Initialize with {0}. */
+/* A list of spans. Initialize it with {0}. */
 typedef struct fsdp_token_spans {
     fsdp_token_span *items;
     size_t len, cap;
@@ -75,7 +75,7 @@ typedef struct fsdp_token_model_ops {
     void (*destroy)(fsdp_token_model *model); /* `model` is not NULL */
 } fsdp_token_model_ops;
 
-/* Accepts NULL. */
+/* Destroy a model. Accepts NULL. */
 void fsdp_token_model_destroy(fsdp_token_model *model);
 
 /* Create the scratch memory and the cache of words that one thread needs to encode. The size of the

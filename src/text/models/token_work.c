@@ -71,8 +71,9 @@ void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes)
     return work->scratch[slot].memory;
 }
 
-/* A piece of `length` bytes has been encoded. Free scratch memory that is larger than SCRATCH_KEPT.
- * A short piece cannot have enlarged it that much, so nothing is checked then. */
+/* Free scratch memory that is larger than SCRATCH_KEPT, after a piece of `length` bytes has been
+ * encoded. Nothing is checked after a short piece, because it cannot have enlarged the memory that
+ * much. */
 static void trim(fsdp_token_work *work, size_t length)
 {
     if (length < SCRATCH_KEPT / 64)
@@ -170,7 +171,8 @@ static void put_word(fsdp_token_work *work, const word_key *key, size_t length,
     work->words[home] = word;
 }
 
-/* A word is not in the cache: split it with `split`, and set work->word to its tokens. */
+/* Split a word that is not in the cache with the function `split`, and set work->word to its
+ * tokens. */
 static fsdp_status split_word(const fsdp_token_model *model, fsdp_token_work *work,
                               fsdp_split_fn *split, const char *piece, size_t length)
 {
@@ -223,8 +225,8 @@ fsdp_status fsdp_token_work_encode_ids(const fsdp_token_model *model, fsdp_token
                                        fsdp_split_fn *split, const char *piece, size_t length,
                                        fsdp_token_list *list)
 {
-    /* Make room for FSDP_WORD_TOKENS ids, because the ids of a cached word are copied by a memcpy()
-     * of this fixed size, which is fast. */
+    /* Grow the list for FSDP_WORD_TOKENS more ids, because the ids of a cached word are copied by a
+     * memcpy() of this fixed size, which is fast. */
     if (list->len + FSDP_WORD_TOKENS > list->cap &&
         !FSDP_GROW(list->ids, list->cap, list->len + FSDP_WORD_TOKENS))
         return FSDP_ERR_NOMEM;

@@ -123,7 +123,7 @@ static fsdp_status add_path(const unigram *model, fsdp_token_work *work, const c
     return FSDP_OK;
 }
 
-/* A fsdp_split_fn. */
+/* Split a piece into spans. This is the fsdp_split_fn of the model. */
 static fsdp_status split(const fsdp_token_model *base, fsdp_token_work *work, const char *piece,
                          size_t length, fsdp_token_spans *spans)
 {

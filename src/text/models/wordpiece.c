@@ -55,7 +55,7 @@ static size_t find_longest(const fsdp_trie *trie, const char *text, size_t lengt
     return longest;
 }
 
-/* A fsdp_split_fn. */
+/* Split a piece into spans. This is the fsdp_split_fn of the model. */
 static fsdp_status split(const fsdp_token_model *base, fsdp_token_work *work, const char *piece,
                          size_t length, fsdp_token_spans *spans)
 {
@@ -134,7 +134,7 @@ static const fsdp_token_model_ops wordpiece_ops = {
 /* ---- creating ---- */
 
 /* Build a trie of the tokens that begin with `prefix`. In the trie, their texts do not have the
- * prefix. `keys` is scratch memory with room for all tokens. */
+ * prefix. `keys` is scratch memory whose capacity suffices for all tokens. */
 static fsdp_status build_trie(const fsdp_vocabulary *vocabulary, const char *prefix,
                               fsdp_trie_key *keys, fsdp_trie *trie)
 {

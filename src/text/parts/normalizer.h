@@ -14,8 +14,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_normalizer_from_json(fsdp_json_node node,
                                                       fsdp_normalizer **out);
 void fsdp_normalizer_destroy(fsdp_normalizer *normalizer); /* accepts NULL */
 
-/* Return true if the resulting text can depend on alignments. Then alignments must be kept even if
- * only ids are wanted. */
+/* Return true if the resulting text can depend on alignments. If so, alignments must be kept even
+ * if only ids are wanted. */
 bool fsdp_normalizer_needs_alignment(const fsdp_normalizer *normalizer);
 
 /* Memory that one thread needs to normalize. */

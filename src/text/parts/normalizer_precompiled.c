@@ -95,8 +95,8 @@ static size_t plain_length(const fsdp_normalize_op *op, const char *text, size_t
     size_t n = 0;
     while (n < left && (unsigned char)text[n] < 0x80 && op->plain[(unsigned char)text[n]])
         n++;
-    /* A mark that follows belongs to the same cluster as the last ASCII character, so leave this
-     * one out. */
+    /* A mark that follows belongs to the same cluster as the last ASCII character, so leave that
+     * character out. */
     return n && n < left && (unsigned char)text[n] >= 0x80 ? n - 1 : n;
 }
 

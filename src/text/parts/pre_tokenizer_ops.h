@@ -35,15 +35,16 @@ typedef enum fsdp_prepend_scheme {
 /* One step. It changes its text (`mark`), then splits it (`by` and `behavior`), then changes each
  * part (`spells`). */
 typedef struct fsdp_pre_op {
-    /* A text that the step puts before its text, if `scheme` says so. It is " " for ByteLevel. For
-     * Metaspace, replaces_spaces is true: each space is also replaced by `mark`. "": the step does
-     * not change its text. */
+    /* A text that the step puts before its own text, if `scheme` says so. It is " " for ByteLevel.
+     * For Metaspace, replaces_spaces is true, so each space is also replaced by `mark`. If `mark`
+     * is "", the step does not change its text. */
     char mark[5];
     bool replaces_spaces;
     fsdp_prepend_scheme scheme; /* says whether `mark` is put before the text */
     fsdp_split_by by;
     fsdp_split_behavior behavior;
-    /* the parts that do not match are treated as matches, and the matches as other parts */
+    /* true: parts that do not match are treated as matches, and matches as parts that do not
+     * match */
     bool invert;
     uint16_t flags;
     char *text;        /* TEXT: the pattern, which is not empty; owned */

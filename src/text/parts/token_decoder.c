@@ -327,8 +327,8 @@ static fsdp_status decode_one(const decode_op *op, size_t i, size_t count, const
 
 /* ---- steps in which a result depends on several texts ---- */
 
-/* `text` begins with bytes that are not well-formed UTF-8. Return how many of them one U+FFFD
- * replaces: the longest sequence that could be the beginning of a character, but at least one
+/* Return how many bytes one U+FFFD replaces at the beginning of `text`, which is not well-formed
+ * UTF-8: those of the longest sequence that could be the beginning of a character, but at least one
  * byte. */
 static size_t ill_formed_length(const unsigned char *text, size_t left)
 {
@@ -400,7 +400,7 @@ static int byte_of(const char *text, size_t length)
 }
 
 /* `bytes` has the bytes of a run of byte pieces. If they are UTF-8, append them to `out` as one
- * text. Otherwise, append one text U+FFFD for each byte. Then empty `bytes`. */
+ * text. Otherwise, append one text U+FFFD for each byte. Afterwards, empty `bytes`. */
 static fsdp_status flush_bytes(fsdp_str *bytes, fsdp_token_texts *out)
 {
     const size_t n = bytes->len;

@@ -9,7 +9,8 @@ typedef struct fsdp_token_place {
     uint32_t leading_spaces, trailing_spaces;
 } fsdp_token_place;
 
-/* Initialize this with {0}, then set want_places and want_spaces. */
+/* The tokens of one text. Initialize this with {0}, and set want_places and want_spaces
+ * afterwards. */
 typedef struct fsdp_token_sequence {
     fsdp_token_list ids;
     fsdp_token_place *places; /* [ids.len] if want_places is true, otherwise NULL; owned */

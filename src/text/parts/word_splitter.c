@@ -43,8 +43,8 @@ enum {
     ANY = LETTER | NUMBER | SPACE
 };
 
-/* Return the flags of the character at `at`, and set *bytes to the character's length. At the end
- * of the text, return SPACE and set *bytes to 0. */
+/* Return the flags of the character at index `at`, and set *bytes to the character's length. At the
+ * end of the text, return SPACE and set *bytes to 0. */
 static inline unsigned class_at(const scan *s, size_t at, size_t *bytes)
 {
     if (at >= s->length) {
@@ -59,7 +59,7 @@ static inline unsigned class_at(const scan *s, size_t at, size_t *bytes)
     return fsdp_char_class(s->classes, fsdp_utf8_decode(s->text + at, bytes));
 }
 
-/* Return the end of the run of characters that begins at `at` and in which the flags of each
+/* Return the end of the run of characters that begins at index `at` and in which the flags of each
  * character, masked by ANY, are equal to `flags`. */
 static inline size_t run_end(const scan *s, size_t at, unsigned flags)
 {
@@ -74,9 +74,9 @@ static bool is_newline(char c)
     return c == '\r' || c == '\n';
 }
 
-/* Return the byte at `at`, or 0 at the end of the text, and set *bytes to the number of bytes read.
- * If any_case is true, return the lower case ASCII letter that (?i:) treats as equal to the
- * character at `at`. */
+/* Return the byte at index `at`, or 0 at the end of the text, and set *bytes to the number of bytes
+ * read. If any_case is true, return the lower case ASCII letter that (?i:) treats as equal to the
+ * character at index `at`. */
 static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
 {
     *bytes = 1;
@@ -93,8 +93,8 @@ static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* If a contraction ('s, 't, 're, 've, 'm, 'll or 'd) begins with the apostrophe at `at`, return its
- * end. Otherwise, return `at`. */
+/* If a contraction ('s, 't, 're, 've, 'm, 'll or 'd) begins with the apostrophe at index `at`,
+ * return the end of the contraction. Otherwise, return `at`. */
 static size_t contraction_end(const scan *s, size_t at, bool any_case)
 {
     size_t first, second;
@@ -107,9 +107,9 @@ static size_t contraction_end(const scan *s, size_t at, bool any_case)
     return at;
 }
 
-/* [at, end) is a run of white space. Return the end of the match of \s+(?!\S)|\s+ at `at`. The
- * match is the whole run if the text ends after it or if the run has only one character. Otherwise,
- * the match is the run without its last character. */
+/* Return the end of the match of \s+(?!\S)|\s+ in the run of white space [at, end). The match is
+ * the whole run if the text ends after it or if the run has only one character. Otherwise, the
+ * match is the run without its last character. */
 static size_t space_end(const scan *s, size_t at, size_t end)
 {
     size_t bytes;
@@ -134,7 +134,7 @@ static size_t gpt2_end(const scan *s, size_t at)
     return run_end(s, begin + bytes, flags);
 }
 
-/* Return the end of the run of numbers at `at`. The run is cut after `most` characters. */
+/* Return the end of the run of numbers at index `at`. The run is cut after `most` characters. */
 static size_t numbers_end(const scan *s, size_t at, int most)
 {
     size_t bytes;
@@ -143,9 +143,9 @@ static size_t numbers_end(const scan *s, size_t at, int most)
     return at;
 }
 
-/* Return the end of the match of Llama 3's regular expression for the white space at `at`. If the
- * run of white space contains a line end, the match ends after the last line end. Otherwise, the
- * match ends as in space_end(). */
+/* Return the end of the match of Llama 3's regular expression for the white space at index `at`. If
+ * the run of white space contains a line end, the match ends after the last line end. Otherwise,
+ * the match ends as in space_end(). */
 static size_t lines_end(const scan *s, size_t at)
 {
     const size_t end = run_end(s, at, SPACE);

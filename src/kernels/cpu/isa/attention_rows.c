@@ -1,7 +1,7 @@
 /* Attention's computations on rows of scores, between the matrix products: scale, bias, mask,
  * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Vector
- * elements that belong to keys that the row's query does not see are undefined. They are replaced
- * before they can affect a result. */
+ * elements for keys that the row's query does not see are undefined. They are replaced before they
+ * can affect a result. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
@@ -11,8 +11,8 @@ enum {
     KEEP_KEYS = 64 /* dropout generates random bits for groups of this many keys */
 };
 
-/* Columns (keys) of one row (query) of a block. The query sees the keys in [begin, end). [first,
- * last) is this range, widened to multiples of FSDP_LANES. */
+/* Ranges of columns (keys) for one row (query) of a block. The query sees the keys in [begin, end).
+ * [first, last) is this range, widened to multiples of FSDP_LANES. */
 typedef struct span {
     int begin, end, first, last;
 } span;
@@ -103,8 +103,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* Rounds x to bfloat16, to nearest even. NaN needs no special case: each NaN in x comes from bf16
- * values, so its lower 16 bits are 0, and rounding does not change it. */
+/* Rounds x to the nearest bfloat16, ties to even. NaN needs no special case: each NaN in x comes
+ * from bf16 values, so its lower 16 bits are 0, and rounding does not change it. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -165,8 +165,9 @@ typedef struct row_sums {
     float exact, stored;
 } row_sums;
 
-/* Computes a row of P = e^(x - maximum), with dropout if `drops` is true. Callers pass constants
- * for `dtype` and `drops`, so the compiler makes a copy of the function for each combination. */
+/* Computes a row of P = e^(x - maximum), and applies dropout if `drops` is true. Callers pass
+ * constants for `dtype` and `drops`, so the compiler makes a copy of the function for each
+ * combination. */
 FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                      const span *s, int64_t row, const float *x, float maximum)
 {
@@ -209,8 +210,8 @@ static void forward(const fsdp_attention_block *b)
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
         /* NaN is ignored when the maximum is computed. So the maximum is -infinity in two cases:
-         * the row's query sees no key, or all visible scores of the row are NaN. The sum of the
-         * exponentials is then 0 in the first case, and NaN in the second case. */
+         * the row's query sees no key, or all visible scores of the row are NaN. In the first case,
+         * the sum of the exponentials is 0. In the second case, it is NaN. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);

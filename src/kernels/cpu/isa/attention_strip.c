@@ -141,8 +141,9 @@ FSDP_INLINE void exponentials_f32(const fsdp_attention_strip *s, int row, float 
     sums->exact[row] = sums->stored[row] = _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
 }
 
-/* Each step is done for all rows before the next step begins. The rows are independent of each
- * other, so the CPU can compute on one row while it waits for results of another row. */
+/* Computes softmax. Each step is done for all rows before the next step begins. The rows are
+ * independent of each other, so the CPU can compute on one row while it waits for results of
+ * another row. */
 BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
                                 float *inverse)
 {
@@ -247,9 +248,9 @@ FSDP_INLINE void add_to(float *x, __m512 y)
 
 /* Computes P and dS of the sixteen columns [j, j + 16) and stores them at the addresses in `g`.
  * `part` may be false only if three conditions hold: all rows exist, all these columns are visible
- * in all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
- * g->d_bias. For this sum, before[r] must be dS of row r in the sixteen columns to the left of
- * column j. The function sets before[r] to dS of row r in columns [j, j + 16), for the next
+ * in all rows, and no element is dropped. If `biased` is true and g->d_bias is not NULL, also adds
+ * dS to g->d_bias. For this sum, before[r] must be dS of row r in the sixteen columns to the left
+ * of column j. The function sets before[r] to dS of row r in columns [j, j + 16), for the next
  * call. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
@@ -305,7 +306,7 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* Without AMX, a tile has 8 lanes of 4 bytes, one for each key, for each pair of rows
+        /* Without AMX, a tile has 8 elements of 4 bytes, one for each key, for each pair of rows
          * (bf16) or each row (f32). */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
@@ -463,7 +464,8 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
-/* Transposes src in squares of 16 x 16 elements, sixteen rows of dst at a time. */
+/* Stores src^T * factor in dst. src is transposed in squares of 16 x 16 elements, sixteen rows of
+ * dst at a time. */
 BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {

@@ -75,8 +75,8 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return fsdp_vec_max_lane(fsdp_vec_max(most[0], most[1]));
 }
 
-/* Computes a row of P = 2^(x - maximum), with dropout. Returns the sum of the row before
- * dropout. */
+/* Computes a row of P = 2^(x - maximum), and applies dropout if s->keep is not NULL. Returns the
+ * sum of the row before dropout. */
 FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float maximum, float *p)
 {
     const float *x = s->scores + row * s->ld;
@@ -134,7 +134,7 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
 
 /* Computes P and dS of the eight columns [j, j + 8) and stores them at the addresses in `g`. `part`
  * may be false only if three conditions hold: all rows exist, all these columns are visible in all
- * rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
+ * rows, and no element is dropped. If `biased` is true and g->d_bias is not NULL, also adds dS to
  * g->d_bias. For this sum, before[r] must be dS of row r in the eight columns to the left of column
  * j. The function sets before[r] to dS of row r in columns [j, j + 8), for the next call. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,

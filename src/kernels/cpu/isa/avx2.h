@@ -5,7 +5,7 @@
 #include "src/kernels/cpu/isa/vector.h"
 
 /* UNROLL makes the compiler unroll the loop that follows, which must have a constant number of
- * iterations. Arrays of vectors that the loop indexes then stay in registers. */
+ * iterations. In an unrolled loop, arrays of vectors that the loop indexes stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -18,7 +18,8 @@ FSDP_INLINE __m256 fsdp_avx2_widen(__m128i half)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* Loads the first n elements at src as float32, at most eight. The other lanes become zeros. */
+/* Loads the first n elements at src, but at most eight, as float32. The remaining lanes become
+ * zeros. */
 FSDP_INLINE __m256 fsdp_avx2_load(const char *src, bool bf16, int64_t n)
 {
     if (n >= 8)

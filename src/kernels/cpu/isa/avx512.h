@@ -5,7 +5,7 @@
 #include "src/kernels/cpu/isa/vector.h"
 
 /* UNROLL makes the compiler unroll the loop that follows, which must have a constant number of
- * iterations. Arrays of vectors that the loop indexes then stay in registers. */
+ * iterations. In an unrolled loop, arrays of vectors that the loop indexes stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -13,7 +13,7 @@
 #endif
 
 /* Marks a function that may use AVX512-BF16 instructions. Functions with this mark can be inlined
- * into each other. Unless the CPU has AVX512-BF16, callers must make sure that none of its
+ * into each other. If the CPU does not have AVX512-BF16, callers must make sure that none of these
  * instructions is executed. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
@@ -28,9 +28,8 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounds x to bf16, to nearest even. If use_bf16 is true, the function uses an instruction of
- * AVX512-BF16. This instruction turns denormals into zeros; so do the multiplications of
- * AVX512-BF16. */
+/* Rounds x to the nearest bf16, ties to even. If use_bf16 is true, the function uses an instruction
+ * of AVX512-BF16, which turns denormals into zeros, as the multiplications of AVX512-BF16 do. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)
@@ -54,7 +53,7 @@ FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dt
         _mm256_mask_storeu_epi16((uint16_t *)dst + i, lanes, fsdp_avx512_round_bf16(use_bf16, x));
 }
 
-/* Transposes the square of 16 x 16 lanes in place. */
+/* Transposes a square of 16 x 16 lanes of 4 bytes in place. */
 FSDP_INLINE void fsdp_avx512_transpose(__m512i r[16])
 {
     __m512i t[16];

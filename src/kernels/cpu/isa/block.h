@@ -1,9 +1,9 @@
 /* Tasks and blocks: how the loops of isa/ access memory. A kernel cuts its work into tasks for the
- * thread pool. A task processes its part in blocks of at most FSDP_BLOCK elements. It converts each
- * block to float32 in a buffer that stays in the first-level cache, computes, and stores the result
- * in the tensor's dtype. So an operation is written once for all dtypes, and it reads memory once.
- * An output may overwrite an input, because a block of the input is read before the block of the
- * output is written.
+ * thread pool. A task processes its elements in blocks of at most FSDP_BLOCK elements. It converts
+ * each block to float32 in a buffer that stays in the first-level cache, computes, and stores the
+ * result in the tensor's dtype. So an operation is written once for all dtypes, and it reads memory
+ * once. An output may overwrite an input, because a block of the input is read before the block of
+ * the output is written.
  *
  * A loop over a block processes whole groups of FSDP_LANES elements. If the block's length is not a
  * multiple of FSDP_LANES, zeros follow the last element. A sum over a row has FSDP_LANES
@@ -41,8 +41,8 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
-/* Return how many rows of `width` elements make a task of about FSDP_CHUNK elements; at least
- * one. */
+/* Return the number of rows of `width` elements in a task of about FSDP_CHUNK elements. It is at
+ * least 1. */
 static inline int64_t fsdp_task_rows(int64_t width)
 {
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
@@ -66,8 +66,8 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
 
 /* Prefetch n 16-bit elements, beginning AHEAD elements after h, which a later block will read. The
  * hardware prefetcher fails when short pieces of several arrays are read in turn. Without this
- * function, adding two bfloat16 arrays in memory took three times as long. An address past the end
- * of the array does no harm. */
+ * function, adding two bfloat16 arrays in memory took three times as long. Prefetching an address
+ * past the end of the array does no harm. */
 static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 {
     enum {
@@ -119,8 +119,8 @@ static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_
             h[j] = fsdp_round_f16(block[j]);
 }
 
-/* Set elements [i, i + n) of dst to beta * (their old value) + `block`. beta is 0 or 1. If beta is
- * 0, dst is not read. The function overwrites `block`. */
+/* Set elements [i, i + n) of dst to beta * (their old value) + (the first n elements of `block`).
+ * beta is 0 or 1. If beta is 0, dst is not read. The function overwrites `block`. */
 static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i, float beta,
                                          float *restrict block, int n)
 {
@@ -147,7 +147,7 @@ static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *r
         acc[l] += block[l];
 }
 
-/* Return the sum of all accumulators, computed pairwise. */
+/* Return the sum of all accumulators, which are added pairwise. */
 static inline float fsdp_sum_lanes(const float acc[FSDP_LANES])
 {
     float sums[FSDP_LANES];

@@ -15,10 +15,10 @@ enum {
      * infinite. */
     BOUND = 0x7be0,
 
-    PER_BYTE = 4, /* codes of gradient factors in a byte of `factors` */
+    PER_BYTE = 4, /* number of codes of gradient factors in a byte of `factors` */
 
-    /* Bits of byte 0 of `factors`. HAS_INFINITE: an element is infinite. HAS_LARGEST: an element
-     * has the magnitude LARGEST. */
+    /* Bits of byte 0 of `factors`. HAS_INFINITE: at least one element is infinite. HAS_LARGEST: at
+     * least one element has the magnitude LARGEST. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
@@ -53,7 +53,7 @@ static void look_task(void *arg, int64_t task, int worker)
         atomic_fetch_or(&job->has, (infinite ? HAS_INFINITE : 0u) | (largest ? HAS_LARGEST : 0u));
 }
 
-/* Clamps n elements, at most PER_BYTE, and returns their codes, packed into one byte. */
+/* Clamps n elements and returns their codes, packed into one byte. n is at most PER_BYTE. */
 static uint8_t clamp_some(uint16_t *x, int n, unsigned bound)
 {
     unsigned factors = 0;

@@ -1,8 +1,8 @@
 /* Column sums of a matrix: for each column, the sum over all rows. One pass over the rows can
- * compute several sets of column sums, such as those of dw and of dbias. The rows are cut into
- * blocks, in a way that depends on the shape alone. A task adds up the rows of one block, in order.
+ * compute several sets of column sums, such as those of dw and of dbias. The rows are divided into
+ * blocks, in a way that depends only on the shape. A task adds up the rows of one block, in order.
  * The partial sums of the blocks are then added in the order of the blocks. Partial sums are in the
- * scratch memory of worker 0. This memory has room for a limited number of columns, so a wider
+ * scratch memory of worker 0. This memory has capacity for a limited number of columns, so a wider
  * matrix is processed in panels of columns.
  *
  *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
@@ -49,7 +49,7 @@ static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64
     return s;
 }
 
-/* Advance to the next panel of columns. Return false if there is none. */
+/* Advance to the next panel of columns. Return false if there is no further panel. */
 static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
 {
     s->begin = s->end;
@@ -64,7 +64,7 @@ static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t b
     return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* In the columns of the current panel, set dst to beta * dst + the column sums of set `set`. */
+/* Set dst to beta * dst + (the column sums of set `set`), in the columns of the current panel. */
 static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
                                         fsdp_dtype dtype, float beta)
 {

@@ -1,5 +1,5 @@
-/* Combines sums of rows into sums of tensors (combine), and sums of tensors into the norm of all
- * gradients (clip_factor). There are so few sums that the calling thread computes them alone. */
+/* Combines sums of rows into sums of tensors (combine()), and sums of tensors into the norm of all
+ * gradients (clip_factor()). There are so few sums that the calling thread computes them alone. */
 #include <math.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -21,9 +21,9 @@ static double whole_tree(bool largest, const double *x, int64_t n)
     return join_two(largest, whole_tree(largest, x, n / 2), whole_tree(largest, x + n / 2, n / 2));
 }
 
-/* Combines x [n] pairwise in a binary tree, n > 0. If the number of terms of a node is not a power
- * of two, the left part of the node has as many terms as the largest power of two below that
- * number. */
+/* Combines x [n] pairwise in a binary tree, n > 0. If the number of elements below a node is not a
+ * power of two, the left child of the node gets as many elements as the largest power of two below
+ * that number. */
 static double any_tree(bool largest, const double *x, int64_t n)
 {
     int64_t left = 1;

@@ -129,8 +129,8 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
 /* Limits x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
- * factor, and the limited x is used there, because an infinite x times 0 would be NaN. The limit
- * does not change the slope, which in float32 is constant for |x| > bound. */
+ * factor, and the limited x is used there, because an infinite x times 0 would be NaN. Limiting x
+ * does not change the slope, because in float32 the slope is constant for |x| > bound. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
@@ -138,7 +138,7 @@ FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 
 /* Each of the following functions returns the activation a(x) and sets *slope to its derivative
  * a'(x). If a caller uses only one of the two results, the compiler removes the computation of the
- * other. */
+ * other result. */
 
 FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
@@ -192,8 +192,8 @@ enum {
 };
 
 /* Computes one block. If `wanted` has the bit VALUE, sets y to a(x). If `wanted` has the bit SLOPE,
- * sets `slope` to a'(x). The pointer to a result that is not wanted may be NULL. Callers pass a
- * constant for `wanted`, so the compiler removes the code for a result that is not wanted. */
+ * sets `slope` to a'(x). `y` or `slope` may be NULL if its bit is not set. Callers pass a constant
+ * for `wanted`, so the compiler removes the code for a result that is not wanted. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -321,8 +321,8 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* Pointers to one row of each array of fsdp_activated_backward_args. The pointer is NULL if the
- * array is NULL. */
+/* Pointers to one row of each array of fsdp_activated_backward_args. A pointer is NULL if its array
+ * is NULL. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;
@@ -407,8 +407,8 @@ static void relu_dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLO
     dropout_block(e, out, (const float *const[MAX_IN]){rectified}, first, n);
 }
 
-/* Applies dropout to in[0], rounds the result to the dtype, and then adds in[1], as two separate
- * operations would do. */
+/* Applies dropout to in[0], rounds the result to the dtype, and then adds in[1]. The result has the
+ * same bits as if dropout and addition were two operations. */
 static void dropout_add_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                               const float *const in[MAX_IN], int64_t first, int n)
 {

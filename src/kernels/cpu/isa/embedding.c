@@ -77,9 +77,9 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices in `rows` must be distinct, because scatter_rows() overwrites rows and does not add
- * to them. So scatter_rows() can be used as the backward of gather_rows() only if gather_rows()
- * selected no row twice. */
+/* Writes row i of x to row rows[i] of `out`, and zeros to all other rows. The indices in `rows`
+ * must be distinct, because rows are overwritten, not added. So scatter_rows() can be used as the
+ * backward of gather_rows() only if gather_rows() selected no row twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -102,11 +102,11 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 /* --- embedding_backward --- Tokens are processed in batches. The size of a batch is limited, so
  * that it can be sorted in scratch memory. A stable sort by id puts the tokens of one id next to
  * each other, in token order. For each id, one task adds the gradients of its tokens to the row of
- * dw in float32, and rounds the row once per batch. If dw is bfloat16 and the row were rounded
- * after each token, many small terms would be lost. */
+ * dw in float32, and rounds the row once per batch. If a bfloat16 row were rounded after each
+ * token, many small gradients would be lost to rounding. */
 
 enum {
-    BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens in a batch */
+    BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* number of tokens in a batch */
     /* The number of sorted tokens in a task. Sorted tokens with the same id form a run. The task in
      * which a run begins adds up the whole run, even if it continues in the tokens of the next
      * task. */

@@ -46,7 +46,7 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* Loads n elements as float32 and sets the other vector elements to zero. Unless `part` is true, n
+/* Loads n elements as float32 and sets the other vector elements to zero. If `part` is false, n
  * must be FSDP_VEC. */
 FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {

@@ -1,19 +1,20 @@
-/* Casts to the 8-bit formats, and what surrounds products of them: Note [Float8 scales] in
- * src/base/float8.h. The products themselves are computed in bfloat16, whose 8 significant bits
- * represent every float8 value exactly. */
+/* Casts values to float8, converts float8 codes back, and applies scales to the results of float8
+ * products: see Note [Float8 scales] in src/base/float8.h. The products themselves are computed in
+ * bfloat16, whose 8 significant bits represent every float8 value exactly. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
 
-/* --- one value, without branches: the conversions of src/base/float8.h --- */
+/* --- the conversions of src/base/float8.h for one value, without branches --- */
 
-/* The constants of a format. They are compile-time constants where they are used, because the
- * functions below are inlined with a constant format. */
+/* The constants of a float8 format. The functions below are inlined with a constant format, so the
+ * compiler knows these values. */
 typedef struct format_bits {
     uint32_t largest;      /* bits of the largest finite value */
     uint32_t least_normal; /* bits of the smallest normal value */
     uint32_t shift;        /* number of bits of float32's mantissa that the format does not have */
-    float to_subnormal;    /* adding this rounds to a multiple of the smallest subnormal value */
+    float to_subnormal;    /* adding this number rounds a value to a multiple of the smallest
+                            * subnormal value */
     uint32_t nan;          /* code of NaN */
 } format_bits;
 
@@ -23,7 +24,8 @@ static inline format_bits bits_of(fsdp_float8_format format)
                                         : (format_bits){0x47600000u, 0x38800000u, 21, 0x1p7f, 0x7f};
 }
 
-/* The magnitude of a value, clamped to the format, and all ones in `nan` if the value is NaN. */
+/* Return the bits of |f|, clamped to the largest finite value of the format. Set *nan to all ones
+ * if f is NaN, else to 0. */
 static inline uint32_t clamped_magnitude(float f, format_bits b, uint32_t *nan)
 {
     const uint32_t magnitude = fsdp_bits_from_f32(f) & 0x7fffffffu;
@@ -31,7 +33,7 @@ static inline uint32_t clamped_magnitude(float f, format_bits b, uint32_t *nan)
     return magnitude < b.largest ? magnitude : b.largest;
 }
 
-/* Return the value of the format that is nearest to f, as bfloat16. */
+/* Return the float8 value that is nearest to f, as bfloat16. */
 static inline uint16_t nearest_value(float f, format_bits b)
 {
     uint32_t nan;
@@ -46,7 +48,7 @@ static inline uint16_t nearest_value(float f, format_bits b)
     return (uint16_t)((sign | (value & ~nan) | (0x7fc00000u & nan)) >> 16);
 }
 
-/* Return the code of the value of the format that is nearest to f. */
+/* Return the code of the float8 value that is nearest to f. */
 static inline uint8_t nearest_code(float f, format_bits b)
 {
     uint32_t nan;
@@ -68,12 +70,13 @@ static inline uint8_t nearest_code(float f, format_bits b)
 typedef struct cast_job {
     const fsdp_float8_cast_args *args;
     int64_t task_rows;
-    /* For one scale: the bits of the largest magnitude. Bits of magnitudes compare as their values
-     * do, and those of NaN are larger than all others. */
+    /* If the tensor has one scale: the bits of the largest magnitude so far. The bits of
+     * magnitudes, as integers, are ordered like the magnitudes, and the bits of NaN are larger than
+     * all others. */
     atomic_uint most;
 } cast_job;
 
-/* Return the largest of `most` and of the bits of the n magnitudes of x. */
+/* Return the maximum of `most` and the bits of the magnitudes of x [n]. */
 static uint32_t largest_bits(uint32_t most, const float *restrict x, int n)
 {
     uint32_t lanes[FSDP_LANES] = {0};
@@ -127,7 +130,7 @@ static void row_scales_task(void *arg, int64_t task, int worker)
         a->scales[row] = scale_of(a, largest_of(a, row * a->columns, (row + 1) * a->columns));
 }
 
-/* A task is a block of columns. */
+/* Compute the scales of the columns of one block. Each task has one block of columns. */
 static void column_scales_task(void *arg, int64_t task, int worker)
 {
     const cast_job *job = arg;
@@ -184,7 +187,8 @@ static inline void store_codes(uint8_t *restrict out, const float *restrict scal
         out[j] = nearest_code(scaled[j], b);
 }
 
-/* Store the codes, or their values, of a block that begins at element i. */
+/* Store the codes of a block that begins at element i, or, if codes_dtype is bfloat16, the values
+ * of the codes. */
 static void store_scaled(const fsdp_float8_cast_args *a, int64_t i, const float *scaled, int n)
 {
     const bool is_e4m3 = a->format == FSDP_FLOAT8_E4M3FN;
@@ -262,7 +266,7 @@ static void float8_cast(fsdp_kernel_context *c, const fsdp_float8_cast_args *arg
 
 typedef struct decode_job {
     const fsdp_float8_decode_args *args;
-    uint16_t values[256]; /* the bfloat16 of each code */
+    uint16_t values[256]; /* the value of each code as bfloat16 */
 } decode_job;
 
 static void decode_task(void *arg, int64_t task, int worker)

@@ -5,7 +5,7 @@
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Return a number whose bit j is the sign of lane j. */
+/* Return a number whose bit j is the sign bit of lane j. */
 FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 {
 #if defined(__AVX512DQ__)

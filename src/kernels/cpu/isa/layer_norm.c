@@ -1,5 +1,5 @@
-/* LayerNorm (Ba, Kiros & Hinton 2016) and its gradient. A row is read several times. From the
- * second time on, it is in the first-level cache. */
+/* LayerNorm (Ba, Kiros & Hinton 2016) and its gradient. A row is read several times. After the
+ * first time, it is in the first-level cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
@@ -102,7 +102,8 @@ typedef struct norm_backward_job {
     bool want_sums;
 } norm_backward_job;
 
-/* Two means over a row, from which dx is computed. Here n = (x - mean) rstd and g = dy w. */
+/* Two means over a row, from which dx is computed: the mean of g and the mean of g n, where n = (x
+ * - mean) rstd and g = dy w. */
 typedef struct row_means {
     float g, g_n; /* mean(g), mean(g n) */
 } row_means;
@@ -128,8 +129,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
     return (row_means){fsdp_sum_lanes(g_acc) / width, fsdp_sum_lanes(g_n_acc) / width};
 }
 
-/* Computes dx of one row in the panel's columns. If `sums` is not NULL, also adds the row's terms
- * of dw and dbias to `sums`, in which the panel's first column has index 0. */
+/* Computes dx of one row in the columns of the current panel. If `sums` is not NULL, also adds the
+ * row's terms of dw and dbias to `sums`, in which the panel's first column has index 0. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

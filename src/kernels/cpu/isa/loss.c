@@ -49,11 +49,11 @@ static float exp_of(float x)
     return fsdp_vec_exp(fsdp_vec_set(x))[0];
 }
 
-/* In one pass over a row, sets *maximum to its maximum and returns the sum of e^(x - *maximum)
- * (Milakov & Gimelshein 2018). When a block has a value above the current maximum, the sums are
- * rescaled to the new maximum. The maximum starts at a finite number, -FLT_MAX. With -infinity
- * instead, a row that begins with -infinity would have the terms e^(-infinity + infinity), which
- * are NaN. With -FLT_MAX, these terms are 0. */
+/* Sets *maximum to the maximum of a row and returns the sum of e^(x - *maximum), in one pass over
+ * the row (Milakov & Gimelshein 2018). When a block has a value above the current maximum, the sums
+ * so far are rescaled to the new maximum. The maximum starts at a finite number, -FLT_MAX. With
+ * -infinity instead, a row that begins with -infinity would have the terms e^(-infinity +
+ * infinity), which are NaN. With -FLT_MAX, these terms are 0. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
@@ -96,7 +96,7 @@ static double row_mean(const loss_job *job, int64_t start)
 }
 
 /* Overwrites a row of logits with the gradient of its loss. `even` is the target probability that
- * label smoothing gives to every class. Without smoothing, `even` is 0, and subtracting it changes
+ * label smoothing gives to every class. Without smoothing, `even` is 0, and subtracting 0 changes
  * no bit. */
 static void gradient_row(const loss_job *job, int64_t start, int32_t label, float maximum,
                          float sum)

@@ -97,9 +97,9 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Loads a block as float64. An int64 that needs more than 53 bits is rounded. `again` says that the
- * caller will round the loaded values a second time, to a narrower type. Rounding to nearest twice
- * could give a wrong result. So if `again` is true, this function rounds to odd (see to_odd()),
+/* Loads a block as float64. An int64 that needs more than 53 bits is rounded. If `again` is true,
+ * the caller will round the loaded values a second time, to a narrower type. Rounding to nearest
+ * twice could give a wrong result. So in this case, this function rounds to odd (see to_odd()),
  * which makes the result of the second rounding correct. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {

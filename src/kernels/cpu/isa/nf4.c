@@ -3,7 +3,7 @@
 
 typedef struct nf4_job {
     const fsdp_nf4_args *args;
-    int64_t task_blocks; /* blocks of a task */
+    int64_t task_blocks; /* number of NF4 blocks in a task */
 } nf4_job;
 
 static float scale_of(const fsdp_nf4_args *a, int64_t block)
@@ -12,7 +12,8 @@ static float scale_of(const fsdp_nf4_args *a, int64_t block)
                      : a->map[a->codes[block]] * a->nested[block / a->nested_block] + a->offset;
 }
 
-/* Write n elements, at most FSDP_BLOCK, whose indices begin at `packed`. */
+/* Write elements [at, at + n) to `out`. n is at most FSDP_BLOCK. All of these elements have the
+ * scale `scale`. */
 static void write_elements(const fsdp_nf4_args *a, int64_t at, int n, float scale)
 {
     float values[FSDP_BLOCK], scaled[FSDP_NF4_LEVELS];

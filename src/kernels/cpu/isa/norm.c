@@ -1,5 +1,5 @@
-/* RMSNorm (Zhang & Sennrich 2019), which T5 calls T5LayerNorm, and its gradient. This file also has
- * column_sum(), which computes the column sums of a matrix. */
+/* RMSNorm (Zhang & Sennrich 2019), which T5 calls T5LayerNorm, and the gradients of RMSNorm. This
+ * file also has column_sum(), which computes the column sums of a matrix. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 

@@ -46,7 +46,8 @@ static void close_param(const parameter *p, int64_t i, int n, const float values
 
 /* --- stochastic rounding --- */
 
-/* The numbers of the arrays, as fsdp_rounding_key() in src/base/philox.h describes. */
+/* The numbers that identify the arrays in stochastic rounding; see fsdp_rounding_key() in
+ * src/base/philox.h. */
 enum {
     ROUND_PARAM,
     ROUND_EXP_AVG,
@@ -82,7 +83,7 @@ typedef struct adam_job {
     parameter param;
     float grad_scale;
     /* 1 - lr * weight_decay if weight decay is decoupled, otherwise 1. The parameter is multiplied
-     * by it. */
+     * by this factor. */
     float keep;
     /* 0 if weight decay is decoupled. Otherwise, this factor times the parameter is added to the
      * gradient. */
@@ -113,7 +114,7 @@ static adam_job adam_job_of(const fsdp_adamw_args *a, const fsdp_clip_result *cl
     };
 }
 
-/* Updates the n elements of a block, at most FSDP_BLOCK. */
+/* Updates the n elements of a block. n is at most FSDP_BLOCK. */
 static void adam_block(const adam_job *job, float *restrict param, float *restrict exp_avg,
                        float *restrict exp_avg_sq, const float *restrict grad, int n)
 {
@@ -194,7 +195,8 @@ static void adam_task(void *arg, int64_t task, int worker)
 
 /* --- adamw with moments in 8 bits --- */
 
-/* Widens n codes. Their values are multiplied by the largest magnitude of the block. */
+/* Converts n codes of a block to float32: the value of each code is multiplied by absmax, the
+ * largest magnitude of the block. */
 static void widen_codes(float *restrict values, const uint8_t *restrict codes,
                         const fsdp_dynamic_map *map, float absmax, int n)
 {
@@ -202,7 +204,7 @@ static void widen_codes(float *restrict values, const uint8_t *restrict codes,
         values[j] = map->value[codes[j]] * absmax;
 }
 
-/* Stores n values as codes, and returns the largest magnitude of the block. */
+/* Stores the n values of a block as codes, and returns the largest magnitude of these values. */
 static float narrow_values(uint8_t *restrict codes, const float *restrict values,
                            const fsdp_dynamic_map *map, int n)
 {
@@ -218,7 +220,7 @@ static float narrow_values(uint8_t *restrict codes, const float *restrict values
     return absmax;
 }
 
-/* Updates block `block` of the blocks of all rows. */
+/* Updates one block of elements. `block` is the block's index among the blocks of all rows. */
 static void adam_block_8bit(const adam_job *job, int64_t block, int64_t blocks_of_row)
 {
     const fsdp_adamw_args *a = job->args;
@@ -559,8 +561,8 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* The calling thread does this alone, because a tensor has too few averages to divide them among
- * threads. */
+/* Updates n moving averages. The calling thread updates all of them alone, because a tensor has too
+ * few averages to divide them among threads. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)
 {

@@ -62,7 +62,7 @@ FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
     fsdp_vec_store_pairs(words, (c0 & 0xffffffffu) | c1 << 32, (c2 & 0xffffffffu) | c3 << 32);
 }
 
-/* Store the 32 words of counters [first, first + 8). */
+/* Store the 32 random words of counters [first, first + 8), four for each counter. */
 FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 {
     for (int j = 0; j < 8; j += FSDP_VECQ)
@@ -93,7 +93,7 @@ enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
-/* Store the words of counters [first, first + FSDP_PHILOX_COUNTERS). */
+/* Store the random words of counters [first, first + FSDP_PHILOX_COUNTERS). */
 static inline void fsdp_philox_block(uint32_t words[4 * FSDP_PHILOX_COUNTERS], uint64_t key,
                                      uint64_t first)
 {

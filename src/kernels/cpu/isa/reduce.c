@@ -88,10 +88,11 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 }
 
 /* For each of the elements [i, i + n), computes the sum over sources [first, first + count).
- * Returns the address of the n sums. This is `buffer`, except if there is only one source and it
- * needs no conversion: then it is an address in the source itself. The sources are added as a
- * binary tree: they are divided into two parts, the number of sources in the first part is the
- * largest power of two below `count`, and each part is divided in the same way. */
+ * Returns the address of the n sums. This address is `buffer`, with one exception: if there is only
+ * one source and its elements need no conversion, it is an address in the source itself. The
+ * sources are added as a binary tree: they are divided into two parts, the number of sources in the
+ * first part is the largest power of two below `count`, and each part is divided in the same
+ * way. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -130,8 +131,8 @@ static void tree_task(void *arg, int64_t task, int worker)
 }
 
 /* Returns true if dst may be written by stores that bypass the caches. dst must be large and
- * aligned. It must not be one of the sources, because the cache lines of a source are in the cache
- * already, after they were read. */
+ * aligned. It must not be one of the sources, because the cache lines of a source are already in
+ * the cache when dst is written. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -245,7 +246,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Computes the sums for rows [begin, end), if each row has only one element. */
+/* Computes the sums of powers for rows [begin, end). Each row must have only one element. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     const fsdp_row_powers *of = job->of;

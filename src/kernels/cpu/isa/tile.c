@@ -268,7 +268,7 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
 }
 
 /* Computes the tile of C that begins at row i and column j. `panel` contains `width` columns of
- * packed B, of which the first is the column of B that belongs to column j of C. */
+ * packed B, and the first of these columns belongs to column j of C. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {

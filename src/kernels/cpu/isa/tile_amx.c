@@ -55,9 +55,9 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
 }
 
 /* Copies a part of A to a square, which is the contents of one register: 16 rows of 32 elements.
- * `rows` rows of A are copied, at most 16. `src` points into the first of these rows, and the row
- * has `left` more elements from there on. If `left` is 32 or more, 32 elements of each row are
- * copied. Otherwise `left` elements of each row are copied, followed by zeros. */
+ * The number of rows that are copied is `rows`, at most 16. `src` points into the first of these
+ * rows, and the row has `left` more elements from there on. If `left` is 32 or more, 32 elements of
+ * each row are copied. Otherwise `left` elements of each row are copied, followed by zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -65,7 +65,7 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Copies elements of A, transposed, into two squares of 16 rows each (see copy_square()). src
+/* Copies elements of A, transposed, into two squares of 16 rows each (see copy_square()). `src`
  * contains A transposed: a row of src belongs to one index along k, and a column of src is a row of
  * A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
@@ -172,18 +172,18 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* The way in which the sums of a tile will be moved from a buffer to C.
+/* How the sums of a tile will be moved from a buffer to C.
  *
  * Note [Between steps]. Moving the sums of a tile with few lanes along k takes half as long as
  * computing them, but it uses other parts of the processor. So the sums of a tile are moved while
  * the next tile is computed: after each step along k of the next tile, a few rows are moved. */
 typedef enum pending_kind {
     PENDING_ANY,
-    /* The tile has 32 columns and C is bf16. C becomes the sums + bias. The bias is zeros if the
-     * block has none. */
+    /* The tile has 32 columns and C is bf16. C becomes the sums + bias. If the block has no bias,
+     * zeros are added instead. */
     PENDING_BF16,
-    /* The tile has 32 columns and C is f32. C becomes the sums + bias + the previous C. The bias is
-     * zeros if the block has none. */
+    /* The tile has 32 columns and C is f32. C becomes the sums + bias + the previous C. If the
+     * block has no bias, zeros are added instead. */
     PENDING_F32
 } pending_kind;
 
@@ -278,7 +278,7 @@ static lines no_lines(void)
     return (lines){.at = NULL, .left = 0};
 }
 
-/* Prefetches the next n cache lines. An address past the end does no harm. */
+/* Prefetches the next n cache lines. An address past the end of the array does no harm. */
 FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 {
     n = n < l->left ? n : l->left;
@@ -300,7 +300,7 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 
 /* The cache lines that are prefetched while a tile is computed. `c` has the lines of C that this
  * tile will write. *a has the lines of A that the next row of tiles will use. This tile prefetches
- * of_a of the lines in *a, and later tiles prefetch the rest. */
+ * `of_a` of the lines in *a, and later tiles prefetch the rest. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;

@@ -62,8 +62,8 @@ static int64_t rounded(int64_t n)
 
 /* --- packing --- */
 
-/* The place where packing stores eight columns of B (in their panel) or eight rows of A (in their
- * tile). */
+/* The address at which packing stores eight columns of B (in their panel) or eight rows of A (in
+ * their tile). */
 typedef struct target {
     float *at;      /* address of the first lane along k */
     int64_t stride; /* distance in floats from one lane along k to the next */
@@ -113,16 +113,16 @@ FSDP_INLINE void transpose(__m256 r[8])
 }
 
 /* Prefetches the cache line at address src + bytes into the second-level cache. An address past the
- * end does no harm. */
+ * end of the array does no harm. */
 FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs up to eight lanes along k from each of `rows` rows, at most eight. The first of these lanes
- * is number `lane` of a row, and the row has `lanes` more lanes from there on. For whole blocks (8
- * x 8), callers pass constants, so the compiler makes a copy of this function without
- * conditions. */
+/* Packs up to eight lanes along k from each of `rows` rows. `rows` is at most eight. The first of
+ * these lanes is number `lane` of a row, and the row has `lanes` more lanes from there on. For
+ * whole blocks (8 x 8), callers pass constants, so the compiler makes a copy of this function
+ * without conditions. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -138,7 +138,8 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
             _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
 }
 
-/* Packs `rows` rows, at most eight. Each row has k elements, which are contiguous in memory. */
+/* Packs `rows` rows. `rows` is at most eight. Each row has k elements, which are contiguous in
+ * memory. */
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {

@@ -7,7 +7,7 @@
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Add `bias`, fsdp_tile_block.sum and the previous C, if the block requests them, to sixteen
+/* Add `bias` and, if the block requests them, fsdp_tile_block.sum and the previous C to sixteen
  * columns of a row of results. Store these columns in row i of C, from column j on. A column whose
  * bit in `lanes` is clear is not stored. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,

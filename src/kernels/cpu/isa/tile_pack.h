@@ -24,8 +24,8 @@ typedef enum pack_form {
     PACK_WIDENED /* one bf16 element, widened to f32 */
 } pack_form;
 
-/* The place where packing stores sixteen columns of B (in their panel) or sixteen rows of A (in
- * their two tiles). */
+/* The address at which packing stores sixteen columns of B (in their panel) or sixteen rows of A
+ * (in their two tiles). */
 typedef struct target {
     char *at;       /* address of the first lane along k */
     int64_t stride; /* bytes from one lane along k to the next */
@@ -43,7 +43,7 @@ FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
 
 /* Prefetch the cache line at `address` into the second-level cache. In the first-level cache, rows
  * that are a multiple of 4096 bytes apart would evict each other before they are used. An address
- * past the end does no harm. */
+ * past the end of the array does no harm. */
 FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
@@ -102,7 +102,8 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
             store_lanes(to, lane + i, r[i]);
 }
 
-/* Pack `rows` rows, at most sixteen. Each row has k elements, which are contiguous in memory. */
+/* Pack `rows` rows. `rows` is at most sixteen. Each row has k elements, which are contiguous in
+ * memory. */
 FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
                                  int64_t row_bytes, int64_t k, int64_t rows)
 {

@@ -1,9 +1,9 @@
 /* Arithmetic for the loops of isa/. Each function computes one lane and has no branches, calls or
- * tables. So if a loop over a block calls it, the compiler vectorises the loop at the width of the
+ * tables. So if a loop over a block calls it, the compiler vectorizes the loop at the width of the
  * ISA. Every step is one IEEE operation, and the steps have a fixed order (nothing is contracted).
  * So the bits of a value depend neither on its position in a vector nor on the ISA.
  *
- * To select one of two values, use fsdp_select(). The compiler would not vectorise `condition ? x :
+ * To select one of two values, use fsdp_select(). The compiler would not vectorize `condition ? x :
  * y` if x or y contains arithmetic. Vector code would have to evaluate both x and y, which the
  * compiler must not do, because arithmetic may trap.
  *

@@ -1,9 +1,9 @@
-/* Sixteen floats as a vector type of GCC and Clang. If a register of the ISA has room for fewer
- * floats, the compiler uses several registers. Use this type for loops that do little more than
- * load, add and store, such as sums of arrays. For loops with more arithmetic, use the vectors of
- * vector.h, which fit one register. The bits of a value do not depend on its lane. Every function
- * that takes or returns a vector is FSDP_INLINE, because vectors wider than the registers must not
- * be passed in a call. */
+/* Sixteen floats as a vector type of GCC and Clang. If a register of the ISA contains fewer than
+ * sixteen floats, the compiler uses several registers. Use this type for loops that do little more
+ * than load, add and store, such as sums of arrays. For loops with more arithmetic, use the vectors
+ * of vector.h, which fit one register. The bits of a value do not depend on its lane. Every
+ * function that takes or returns a vector is FSDP_INLINE, because vectors wider than the registers
+ * must not be passed in a call. */
 #pragma once
 #include "src/kernels/cpu/isa/vector.h"
 
