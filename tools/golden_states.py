@@ -5,10 +5,10 @@ usage: tools/golden_states.py [DIR]
 
 Writes states.json and states.safetensors into DIR (default: tests/golden/states): `<parameter>.start` and
 `<parameter>.grads`, the gradients of all steps, then for each case the parameters after each step and the
-states at the end. `large` has as many elements as 8-bit states need. The cases are AdamW8bit of torchao,
+states at the end. A case that takes more steps has gradients of its own, `<case>.<parameter>.grads`. `large` has as many elements as 8-bit states need. The cases are AdamW8bit of torchao,
 Muon of torch.optim, and AdamWScheduleFree of schedulefree. The maps of 8-bit states are those of bitsandbytes.
 (The update of AdamW8bit in bitsandbytes is the same, but on a CPU it does not round to the nearest code.)
-Needs torch 2.9, torchao, bitsandbytes, schedulefree and safetensors; the tests do not need this script.
+Needs torch 2.9 or newer, torchao, bitsandbytes, schedulefree and safetensors; the tests do not need this script.
 """
 import json
 import pathlib
@@ -27,7 +27,10 @@ CASES = {
     "muon": dict(lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.1, adjust_lr_fn="original"),
     "muon_match": dict(lr=0.02, momentum=0.9, nesterov=False, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
     "schedule_free": dict(lr=0.01, betas=[0.9, 0.99], eps=1e-8, weight_decay=0.1, warmup_steps=2),
+    "schedule_free_20": dict(lr=0.02, betas=[0.95, 0.99], eps=1e-8, weight_decay=0.02, warmup_steps=6,
+                             r=0.5, weight_lr_power=1.5),
 }
+LONG_STEPS = {"schedule_free_20": 20}
 
 
 class AdamW8bit:
@@ -64,12 +67,14 @@ def run(name, options, start, grads, tensors):
     parts = ["tall", "wide"] if name.startswith("muon") else ["large" if name == "adamw_8bit" else "wide", "vector"]
     weights = {part: torch.nn.Parameter(start[part].clone()) for part in parts}
     optimizer = create(name, list(weights.values()), options)
-    if name == "schedule_free":
+    is_schedule_free = name.startswith("schedule_free")
+    if is_schedule_free:
         optimizer.train()
     after = {part: [] for part in parts}
-    for step in range(STEPS):
+    own = {part: tensors.get(f"{name}.{part}.grads", grads[part]) for part in parts}
+    for step in range(LONG_STEPS.get(name, STEPS)):
         for part in parts:
-            weights[part].grad = grads[part][step].clone()
+            weights[part].grad = own[part][step].clone()
         optimizer.step()
         for part in parts:
             after[part].append(weights[part].detach().clone())
@@ -82,7 +87,7 @@ def run(name, options, start, grads, tensors):
                 tensors[f"{name}.{part}.state.absmax{number}"] = value.scale.clone()
             elif torch.is_tensor(value) and value.ndim:
                 tensors[f"{name}.{part}.state.{key}"] = value.clone()
-    if name == "schedule_free":
+    if is_schedule_free:
         optimizer.eval()
         for part in parts:
             tensors[f"{name}.{part}.averaged"] = weights[part].detach().clone()
@@ -102,6 +107,9 @@ def main():
     for is_signed in (True, False):
         name = "qmap1" if is_signed else "qmap2"
         tensors[name] = bitsandbytes.functional.create_dynamic_map(signed=is_signed)
+    for name, steps in LONG_STEPS.items():
+        for part in ("wide", "vector"):
+            tensors[f"{name}.{part}.grads"] = torch.randn((steps, *shapes[part]), generator=generator)
     for name, options in CASES.items():
         run(name, options, start, grads, tensors)
     folder.mkdir(parents=True, exist_ok=True)

@@ -85,6 +85,29 @@ typedef struct fsdp_muon_options {
 /** The defaults of torch.optim.Muon and, for the groups with use_adamw, of torch.optim.AdamW. */
 FSDP_API fsdp_muon_options fsdp_muon_defaults(void);
 
+/** Options of one parameter group, and what the steps have changed. 0 is a legal value of most
+ * fields, so start from fsdp_schedule_free_adamw_defaults(). */
+typedef struct fsdp_schedule_free_options {
+    double lr;           /**< default 0.0025 */
+    double beta1, beta2; /**< default 0.9, 0.999; beta1 must be above 0 */
+    double eps;          /**< default 1e-8 */
+    double weight_decay; /**< default 0 */
+    /** A step has the weight t^r * (largest rate so far)^weight_lr_power in the average of all
+     * steps, where t is its number. Default 0 and 2. */
+    double r, weight_lr_power;
+    int64_t warmup_steps; /**< at step t, the rate is at most lr * t / warmup_steps; default 0 */
+    /** @name What the steps of the group have changed; the state dict has it. @{ */
+    int64_t k;           /**< steps that the group has taken */
+    double weight_sum;   /**< the sum of the weights of these steps */
+    double lr_max;       /**< the largest rate of these steps; -1 before the first */
+    double scheduled_lr; /**< the rate of the latest step */
+    bool train_mode;     /**< false after fsdp_optimizer_eval(); default true */
+    /** @} */
+} fsdp_schedule_free_options;
+
+/** The defaults of schedulefree.AdamWScheduleFree, except that train_mode is true. */
+FSDP_API fsdp_schedule_free_options fsdp_schedule_free_adamw_defaults(void);
+
 /** Options of one parameter group. 0 is a legal value of every field, so start from
  * fsdp_sgd_defaults(). */
 typedef struct fsdp_sgd_options {
@@ -210,6 +233,28 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_create(fsdp_module *module,
                                                       const fsdp_muon_options *options,
                                                       fsdp_optimizer **optimizer);
+/**
+ * Like fsdp_adamw_create(), but for Schedule-Free AdamW (Defazio et al. 2024), as
+ * schedulefree.AdamWScheduleFree computes it: a constant learning rate, after a warmup, takes the
+ * place of a schedule. The state of a parameter is "z", which the steps of AdamW change, and
+ * "exp_avg_sq", both float32. While training, the parameter is "y", at which gradients are
+ * computed, a point between z and the average x of all z. x is the model that training results in:
+ * call fsdp_optimizer_eval() before the model is validated, saved or used, and
+ * fsdp_optimizer_train() before the next step. The device must be the CPU.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_schedule_free_adamw_create(
+    fsdp_module *module, const fsdp_schedule_free_options *options, fsdp_optimizer **optimizer);
+/**
+ * Set the parameters to the values with which the model is to be used: for Schedule-Free AdamW the
+ * average x, for all other optimizers what they are already. Until fsdp_optimizer_train() the
+ * optimizer keeps the values of training, as many float32 numbers as this rank's rows have
+ * elements, and fsdp_optimizer_step() fails. A second call has no effect. Collective.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_eval(fsdp_optimizer *optimizer);
+/** Set the parameters to the values with which the next step begins. After fsdp_optimizer_eval()
+ * they have the bits that they had before it. After a state dict was loaded that was saved in
+ * evaluation mode, they are computed from x and z. Without effect in training mode. Collective. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_train(fsdp_optimizer *optimizer);
 /** Return true for a parameter that Muon usually updates: a matrix of a block that is neither an
  * embedding nor a table of biases. A parameter belongs to a block if a component of its name is a
  * number. AdamW usually updates all other parameters. */
@@ -233,6 +278,11 @@ fsdp_adamw_8bit_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
                                                         const fsdp_sgd_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_schedule_free_adamw_create()
+ * created. */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_schedule_free_adamw_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
+                                   const fsdp_schedule_free_options *options);
 /** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_muon_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_add_group(fsdp_optimizer *optimizer,
                                                          const fsdp_parameter_list *parameters,

@@ -13,8 +13,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/checkpoint_tools/model_folder.h"
 #include "src/hf/hf_dir.h"
-#include "src/hf/stale_files.h"
 #include "src/hf/weights_writer.h"
 #include "src/models/generation_config.h"
 #include "src/models/model_type.h"
@@ -495,8 +495,9 @@ static fsdp_status write_configs(const merge *m, const char *dir)
 
 /* Write the files of the folder. The tokenizer is the adapter's, if its folder has one, because
  * training may have added tokens. */
-static fsdp_status write_folder(merge *m, const char *dir)
+static fsdp_status write_folder(void *arg, const char *dir)
 {
+    merge *m = arg;
     const fsdp_model_info info = fsdp_model_config_info(&m->base.config);
     const char *model_file =
         info.format.task == FSDP_TASK_SEQ2SEQ ? "spiece.model" : "tokenizer.model";
@@ -504,21 +505,6 @@ static fsdp_status write_folder(merge *m, const char *dir)
     FSDP_TRY(write_configs(m, dir));
     FSDP_TRY(fsdp_hf_dir_copy_tokenizer(m->base.dir, dir, model_file));
     return fsdp_hf_dir_copy_tokenizer(m->parts[0].dir, dir, model_file);
-}
-
-static fsdp_status write_to(merge *m, const char *to)
-{
-    fsdp_atomic_directory *target;
-    FSDP_TRY(fsdp_model_check_folder(to));
-    FSDP_TRY(fsdp_atomic_directory_begin(
-        to, m->options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target));
-    fsdp_atomic_directory_drop(target, fsdp_is_stale_model_file, NULL);
-    const fsdp_status status = write_folder(m, fsdp_atomic_directory_path(target));
-    if (status != FSDP_OK) {
-        fsdp_atomic_directory_discard(target);
-        return status;
-    }
-    return fsdp_atomic_directory_commit(target);
 }
 
 static void close_all(merge *m)
@@ -555,7 +541,7 @@ fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters, 
     if (status == FSDP_OK)
         status = list_outputs(&m);
     if (status == FSDP_OK)
-        status = write_to(&m, to);
+        status = fsdp_write_model_folder(to, options->overwrite, write_folder, &m);
     m.result.tensors = m.n;
     if (status == FSDP_OK)
         *result = m.result;

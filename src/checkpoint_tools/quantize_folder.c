@@ -13,8 +13,8 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/checkpoint_tools/model_folder.h"
 #include "src/hf/hf_dir.h"
-#include "src/hf/stale_files.h"
 #include "src/hf/weights_writer.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/load_names.h"
@@ -441,26 +441,12 @@ static fsdp_status write_config(folder_run *run, const char *dir)
     return status;
 }
 
-static fsdp_status write_folder(folder_run *run, const char *dir)
+static fsdp_status write_folder(void *arg, const char *dir)
 {
+    folder_run *run = arg;
     FSDP_TRY(write_weights(run, dir));
     FSDP_TRY(write_config(run, dir));
     return fsdp_hf_dir_copy_tokenizer(run->base.dir, dir, "tokenizer.model");
-}
-
-static fsdp_status write_to(folder_run *run, const char *to)
-{
-    fsdp_atomic_directory *target;
-    FSDP_TRY(fsdp_model_check_folder(to));
-    FSDP_TRY(fsdp_atomic_directory_begin(
-        to, run->options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target));
-    fsdp_atomic_directory_drop(target, fsdp_is_stale_model_file, NULL);
-    const fsdp_status status = write_folder(run, fsdp_atomic_directory_path(target));
-    if (status != FSDP_OK) {
-        fsdp_atomic_directory_discard(target);
-        return status;
-    }
-    return fsdp_atomic_directory_commit(target);
 }
 
 static fsdp_status check_form(const folder_run *run, const char *from)
@@ -522,7 +508,7 @@ fsdp_status fsdp_quantize_folder(const char *from, const char *to,
     if (status == FSDP_OK)
         status = list_outputs(&run);
     if (status == FSDP_OK)
-        status = write_to(&run, to);
+        status = fsdp_write_model_folder(to, options->overwrite, write_folder, &run);
     close_run(&run);
     return status;
 }

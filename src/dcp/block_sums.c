@@ -158,14 +158,11 @@ static fsdp_block_check *new_check(const char *label, const fsdp_mapping *data)
     return check;
 }
 
-fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
-                                  fsdp_block_check **out)
+/* Read the sums, unless `status` is an error, and set *out to `check`. Free `path`, the path of the
+ * sums, and after an error, `check`. */
+static fsdp_status finish_check(fsdp_block_check *check, fsdp_status status, char *path,
+                                fsdp_block_check **out)
 {
-    fsdp_block_check *check = new_check(data_path, data);
-    if (!check)
-        return FSDP_ERR_NOMEM;
-    char *path = fsdp_block_sums_path(data_path);
-    fsdp_status status = path ? fsdp_file_map(path, &check->map) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = read_sums(check, path);
     fsdp_free(path);
@@ -174,6 +171,17 @@ fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *dat
     else
         fsdp_block_check_close(check);
     return status;
+}
+
+fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
+                                  fsdp_block_check **out)
+{
+    fsdp_block_check *check = new_check(data_path, data);
+    if (!check)
+        return FSDP_ERR_NOMEM;
+    char *path = fsdp_block_sums_path(data_path);
+    const fsdp_status status = path ? fsdp_file_map(path, &check->map) : FSDP_ERR_NOMEM;
+    return finish_check(check, status, path, out);
 }
 
 fsdp_status fsdp_block_check_create(const char *label, const fsdp_mapping *data, const void *text,
@@ -188,14 +196,8 @@ fsdp_status fsdp_block_check_create(const char *label, const fsdp_mapping *data,
     if (status == FSDP_OK) {
         memcpy(check->copy, text, bytes);
         check->map = (fsdp_mapping){.data = check->copy, .bytes = bytes};
-        status = read_sums(check, path);
     }
-    fsdp_free(path);
-    if (status == FSDP_OK)
-        *out = check;
-    else
-        fsdp_block_check_close(check);
-    return status;
+    return finish_check(check, status, path, out);
 }
 
 void fsdp_block_check_close(fsdp_block_check *check)

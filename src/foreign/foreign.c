@@ -367,6 +367,12 @@ static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *s
         return put_state(run, slot, key, NULL, &value);
     if (!item->dtype_name)
         return put_scalar(run, slot, key, state, &value);
+    if (fsdp_foreign_is_flat(slot->parameter, state, item)) {
+        fsdp_foreign_blocks *blocks;
+        FSDP_TRY(fsdp_foreign_add_blocks(run, slot, key, item, &blocks));
+        FSDP_TRY(put_state(run, slot, key, blocks->rows, NULL));
+        return put_read(run->reads[1], run->optim->source, item, blocks->flat);
+    }
     FSDP_TRY(put_state(run, slot, key, state, NULL));
     return put_read(run->reads[1], run->optim->source, item, state);
 }
@@ -401,7 +407,8 @@ static fsdp_status match_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     const size_t n = strlen(prefix);
     for (size_t i = n ? fsdp_foreign_names_lower_bound(run->optim, prefix) : run->optim->n;
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
-        FSDP_TRY(match_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
+        FSDP_TRY(match_state(run, slot, fsdp_foreign_state_key(run->optim->items[i].name + n),
+                             run->optim->items[i].item));
     return check_state(run, slot);
 }
 
@@ -476,6 +483,7 @@ static fsdp_status read_all(fsdp_foreign_run *run)
     FSDP_TRY(read_part(run, run->reads[0], &run->model));
     if (run->reads[1] != run->reads[0])
         FSDP_TRY(read_part(run, run->reads[1], run->optim));
+    FSDP_TRY(fsdp_agree(run->group, fsdp_foreign_fill_blocks(run)));
     return fsdp_set_optimizer_state_dict(run->module, run->optimizer, run->state, &options);
 }
 
@@ -485,6 +493,7 @@ static void fini(fsdp_foreign_run *run)
         fsdp_state_dict_destroy(run->reads[1]);
     fsdp_state_dict_destroy(run->reads[0]);
     fsdp_state_dict_destroy(run->state);
+    fsdp_foreign_free_blocks(run);
     fsdp_foreign_optimizer_fini(&run->at);
     fsdp_free(run->slots);
     fsdp_free(run->prefix);

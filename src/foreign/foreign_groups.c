@@ -154,10 +154,15 @@ static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
         const fsdp_source_item *item;
         FSDP_TRY(fsdp_foreign_names_find(run->optim, &item, "%sstate.%lld.%s", run->at.base,
                                          (long long)number->number, name));
+        if (!item)
+            FSDP_TRY(fsdp_foreign_names_find(run->optim, &item,
+                                             "%sstate.%lld." FSDP_FOREIGN_BNB_STATE ".%s",
+                                             run->at.base, (long long)number->number, name));
         if (state && item && item->dtype_name)
-            *yes =
-                state->ndim == item->ndim && memcmp(fsdp_dtensor_shape(state), item->shape,
-                                                    (size_t)item->ndim * sizeof *item->shape) == 0;
+            *yes = fsdp_foreign_is_flat(parameter, state, item) ||
+                   (state->ndim == item->ndim &&
+                    memcmp(fsdp_dtensor_shape(state), item->shape,
+                           (size_t)item->ndim * sizeof *item->shape) == 0);
     }
     return FSDP_OK;
 }
@@ -409,6 +414,16 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
     return FSDP_OK;
 }
 
+/* Put what steps have changed in the options of the parameter's group into run->state. */
+static fsdp_status put_changing_options(fsdp_foreign_run *run, const fsdp_foreign_parameter *p)
+{
+    fsdp_state_key key = {0};
+    const char *prefix = fsdp_foreign_text(run, "%s%s.", GROUPS, p->name);
+    return prefix ? fsdp_state_put_changing_options(run->state, fsdp_optimizer_name(run->optimizer),
+                                                    &p->theirs, &key, 1, prefix)
+                  : FSDP_ERR_NOMEM;
+}
+
 static fsdp_status report_slot(fsdp_foreign_run *run, const fsdp_state_dict *groups,
                                const fsdp_foreign_slot *slot, const char **lacks)
 {
@@ -427,7 +442,7 @@ static fsdp_status report_slot(fsdp_foreign_run *run, const fsdp_state_dict *gro
         *lacks = fsdp_state_group_lacks(groups, fqn, name);
     fsdp_status status = fsdp_state_take_group(groups, fqn, name, &to->theirs);
     fsdp_error_context(status, "%s", fsdp_source_path(run->optim->source));
-    return status;
+    return status == FSDP_OK ? put_changing_options(run, to) : status;
 }
 
 static fsdp_status report_slots(fsdp_foreign_run *run, const fsdp_state_dict *groups)

@@ -15,6 +15,13 @@ typedef struct fsdp_foreign_slot {
                               group, such as "0", or the name of a parameter; NULL if unknown */
 } fsdp_foreign_slot;
 
+/* Scales of a state in 8 bits that are read as bitsandbytes saved them: foreign_blocks.c. */
+typedef struct fsdp_foreign_blocks {
+    fsdp_tensor *flat; /* [blocks of the flat parameter], as in the checkpoint; owned */
+    fsdp_tensor *rows; /* [rows, blocks of a row], as the optimizer has them; owned */
+    int64_t inner;     /* elements of a row */
+} fsdp_foreign_blocks;
+
 typedef struct fsdp_foreign_run {
     fsdp_module *module;
     fsdp_optimizer *optimizer;
@@ -37,6 +44,8 @@ typedef struct fsdp_foreign_run {
      * checkpoint. reads[0] is read from the model's source, and reads[1] from the optimizer's
      * source. If one source contains both, reads[0] and reads[1] are the same dict. */
     fsdp_state_dict *reads[2];
+    fsdp_foreign_blocks *blocks; /* [n_blocks] */
+    size_t n_blocks, cap_blocks;
     fsdp_state_dict *state; /* the dict {"state": ...} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;
 
@@ -49,6 +58,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char 
  * tensor with one element; otherwise *known is set to false. The run's arena owns the memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp_source_item *item,
                                                fsdp_plain *value, bool *known);
+/* The key below which state_dict() of a bitsandbytes optimizer has all states except "step". */
+#define FSDP_FOREIGN_BNB_STATE "__bnb_optimizer_quant_state__"
+/* Return `key`, the key of a state below "state.<parameter>.", without FSDP_FOREIGN_BNB_STATE. */
+const char *fsdp_foreign_state_key(const char *key);
+/* Return true if `item` has the scales of blocks of the flat parameter, and `state` those of blocks
+ * that end with rows. */
+bool fsdp_foreign_is_flat(const fsdp_parameter *p, const fsdp_tensor *state,
+                          const fsdp_source_item *item);
+/* Create the tensors into which the flat scales `item` are read and converted. *out is valid until
+ * the next call. */
+FSDP_MUST_CHECK fsdp_status fsdp_foreign_add_blocks(fsdp_foreign_run *run,
+                                                    const fsdp_foreign_slot *slot, const char *key,
+                                                    const fsdp_source_item *item,
+                                                    fsdp_foreign_blocks **out);
+/* Convert all flat scales, which have been read. */
+FSDP_MUST_CHECK fsdp_status fsdp_foreign_fill_blocks(const fsdp_foreign_run *run);
+void fsdp_foreign_free_blocks(fsdp_foreign_run *run);
 /* Set `key` and `group_key` of every slot. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_slots(fsdp_foreign_run *run);
 /* For each slot, add its options in this run and in the checkpoint to the report. */

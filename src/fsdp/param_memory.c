@@ -61,3 +61,18 @@ fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
     (*local)->storage->guards = &m->write_guard;
     return FSDP_OK;
 }
+
+fsdp_status fsdp_param_memory_begin_write(fsdp_buffer *buffer, const fsdp_phase_info *info,
+                                          int *writers)
+{
+    if (*writers == 0)
+        FSDP_TRY(fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, info));
+    ++*writers;
+    return FSDP_OK;
+}
+
+void fsdp_param_memory_end_write(fsdp_buffer *buffer, int *writers)
+{
+    if (--*writers == 0)
+        fsdp_buffer_end(buffer);
+}

@@ -214,3 +214,10 @@ static inline fsdp_phase_info fsdp_param_memory_phase(const fsdp_param_memory *m
     return fsdp_param_context_phase(m->context, kind, dtype,
                                     (uint64_t)m->logical_numel * fsdp_dtype_size(dtype));
 }
+/* Begin and end a write of this rank's rows or parts of a shared buffer. All writes that are open
+ * at one time, which *writers counts, share one WRITE phase, which has `info`. @{ */
+FSDP_MUST_CHECK fsdp_status fsdp_param_memory_begin_write(fsdp_buffer *buffer,
+                                                          const fsdp_phase_info *info,
+                                                          int *writers);
+void fsdp_param_memory_end_write(fsdp_buffer *buffer, int *writers);
+/* @} */

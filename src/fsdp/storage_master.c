@@ -22,19 +22,14 @@ static master_memory *master_of(fsdp_param_memory *m)
 static fsdp_status begin_write(void *self)
 {
     master_memory *m = self;
-    if (m->writers == 0) {
-        const fsdp_phase_info info = fsdp_param_memory_phase(&m->base, FSDP_KIND_WRITE_SHARD);
-        FSDP_TRY(fsdp_buffer_begin(m->buffer, FSDP_PHASE_WRITE, &info));
-    }
-    m->writers++;
-    return FSDP_OK;
+    const fsdp_phase_info info = fsdp_param_memory_phase(&m->base, FSDP_KIND_WRITE_SHARD);
+    return fsdp_param_memory_begin_write(m->buffer, &info, &m->writers);
 }
 
 static void end_write(void *self)
 {
     master_memory *m = self;
-    if (--m->writers == 0)
-        fsdp_buffer_end(m->buffer);
+    fsdp_param_memory_end_write(m->buffer, &m->writers);
 }
 
 /* --- the functions of the memory --- */

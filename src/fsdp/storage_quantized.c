@@ -136,22 +136,17 @@ static fsdp_phase_info phase_info(const quantized_memory *m, fsdp_phase_kind kin
 static fsdp_status begin_write(void *self)
 {
     quantized_memory *m = self;
-    if (m->writers == 0) {
-        const fsdp_phase_info info = phase_info(m, FSDP_KIND_WRITE_SHARD);
-        if (m->is_reading)
-            fsdp_buffer_end(m->buffer);
-        m->is_reading = false;
-        FSDP_TRY(fsdp_buffer_begin(m->buffer, FSDP_PHASE_WRITE, &info));
-    }
-    m->writers++;
-    return FSDP_OK;
+    const fsdp_phase_info info = phase_info(m, FSDP_KIND_WRITE_SHARD);
+    if (m->is_reading)
+        fsdp_buffer_end(m->buffer);
+    m->is_reading = false;
+    return fsdp_param_memory_begin_write(m->buffer, &info, &m->writers);
 }
 
 static void end_write(void *self)
 {
     quantized_memory *m = self;
-    if (--m->writers == 0)
-        fsdp_buffer_end(m->buffer);
+    fsdp_param_memory_end_write(m->buffer, &m->writers);
 }
 
 /* --- gathering --- */

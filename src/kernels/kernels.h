@@ -254,6 +254,29 @@ typedef struct fsdp_adamw_args {
     int64_t first;         /* index of element 0 in the whole parameter */
 } fsdp_adamw_args;
 
+/* The arguments of a step of Schedule-Free AdamW for one rank's shard of one tensor (Defazio et al.
+ * 2024, schedulefree.AdamWScheduleFree): g = grad * grad_scale; v = b2 v + (1-b2) g^2; u = g /
+ * (sqrt(v / (1-b2^t)) + eps) + wd y; y = y + average (z - y); y += lr (b1 (1 - average) - 1) u; z
+ * -= lr u. The parameter is y. If `first` is true, z is set to y before all this.
+ *
+ * If `grad` is NULL, no step is taken, and only the parameter changes: y = y + average (z - y). The
+ * old y is first stored in `kept`, unless that is NULL. If `restores` is true, the parameter is set
+ * to `kept` instead. */
+typedef struct fsdp_schedule_free_args {
+    int64_t n;
+    float *param; /* `param`, `halves` and `copy` as in fsdp_adamw_args */
+    fsdp_halves halves;
+    void *copy;
+    fsdp_dtype copy_dtype;
+    float *z, *exp_avg_sq;
+    const float *grad;
+    float *kept; /* [n] or NULL */
+    double lr, beta1, beta2, eps, weight_decay, average;
+    int64_t step; /* t, counted from 1 */
+    bool first, restores;
+    float grad_scale;
+} fsdp_schedule_free_args;
+
 /* The arguments of a step of torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g :
  * momentum buf + (1-dampening) g; g = nesterov ? g + momentum buf : buf; p -= lr g. If momentum is
  * 0, there is no buf, momentum_buffer is NULL, and the update is p -= lr g with g = grad*grad_scale
@@ -581,6 +604,9 @@ typedef struct fsdp_kernels {
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
                 const fsdp_clip_result *clip);
+    /* Available if the trait narrow_states of the device is set. */
+    void (*schedule_free)(fsdp_kernel_context *c, const fsdp_schedule_free_args *tensors, size_t n,
+                          const fsdp_clip_result *clip);
     /* @} */
 
     /* --- Adafactor: the kernels of a step, in the order of their calls --- */

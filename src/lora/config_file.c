@@ -247,8 +247,8 @@ static fsdp_status read_config(fsdp_lora_file *f, fsdp_json_node root)
     fsdp_lora_config *c = &f->config;
     const char *base;
     FSDP_TRY(refuse_unsupported(root));
-    FSDP_TRY(fsdp_json_opt_i64(root, "r", 1, 1 << 20, 8, &c->r));
-    FSDP_TRY(fsdp_json_opt_f64(root, "lora_alpha", 8.0, &c->lora_alpha));
+    FSDP_TRY(fsdp_json_opt_i64(root, "r", 1, 1 << 20, FSDP_LORA_DEFAULT_R, &c->r));
+    FSDP_TRY(fsdp_json_opt_f64(root, "lora_alpha", FSDP_LORA_DEFAULT_ALPHA, &c->lora_alpha));
     if (c->lora_alpha == 0.0) /* in fsdp_lora_config, 0 means the default */
         return fsdp_json_mismatch(root, "lora_alpha", "a number other than 0");
     FSDP_TRY(fsdp_json_opt_f64(root, "lora_dropout", 0.0, &c->lora_dropout));
@@ -403,11 +403,11 @@ static void build(fsdp_json_node root, const fsdp_lora_config *c, const fsdp_mod
                               c->layers_to_transform, c->n_layers_to_transform);
     else
         fsdp_json_set_str(root, "layers_to_transform", NULL);
-    set_number(root, "lora_alpha", c->lora_alpha != 0.0 ? c->lora_alpha : 8.0);
+    set_number(root, "lora_alpha", c->lora_alpha != 0.0 ? c->lora_alpha : FSDP_LORA_DEFAULT_ALPHA);
     fsdp_json_set_f64(root, "lora_dropout", c->lora_dropout);
     set_modules_to_save(root, c, model);
     fsdp_json_set_str(root, "peft_type", "LORA");
-    fsdp_json_set_i64(root, "r", c->r ? c->r : 8);
+    fsdp_json_set_i64(root, "r", c->r ? c->r : FSDP_LORA_DEFAULT_R);
     set_patterns(root, "rank_pattern", c->rank_pattern, c->n_rank_pattern);
     fsdp_json_set_str(root, "revision", NULL);
     set_names_or_text(root, "target_modules", names, c->target_pattern);

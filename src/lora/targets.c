@@ -13,11 +13,6 @@
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 
-enum {
-    DEFAULT_RANK = 8
-};
-static const double DEFAULT_ALPHA = 8.0;
-
 /* --- what peft chooses by itself --- */
 
 /* The names are those of TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING in
@@ -269,8 +264,8 @@ fsdp_status fsdp_lora_rank(const fsdp_lora_targets *t, const char *path, int64_t
                            double *scaling)
 {
     const fsdp_lora_config *c = t->config;
-    double rank = c->r ? (double)c->r : DEFAULT_RANK;
-    double alpha = c->lora_alpha != 0.0 ? c->lora_alpha : DEFAULT_ALPHA;
+    double rank = c->r ? (double)c->r : FSDP_LORA_DEFAULT_R;
+    double alpha = c->lora_alpha != 0.0 ? c->lora_alpha : FSDP_LORA_DEFAULT_ALPHA;
     FSDP_TRY(pattern_value(t, c->rank_pattern, t->ranks, c->n_rank_pattern, path, &rank));
     FSDP_TRY(pattern_value(t, c->alpha_pattern, t->alphas, c->n_alpha_pattern, path, &alpha));
     *r = (int64_t)rank;

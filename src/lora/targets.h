@@ -5,6 +5,12 @@
 
 #include "src/text/regex/regex.h"
 
+/* Values that peft's LoraConfig has by default. */
+enum {
+    FSDP_LORA_DEFAULT_R = 8,
+    FSDP_LORA_DEFAULT_ALPHA = 8
+};
+
 /* A configuration with its regular expressions compiled. */
 typedef struct fsdp_lora_targets {
     const fsdp_lora_config *config;

@@ -1,11 +1,11 @@
 /* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups whose
  * parameters are not matrices of blocks (use_adamw).
  *
- * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration, which
- * needs the whole matrix. The ranks of a group take turns: of W consecutive matrices, each of the W
- * ranks gathers one matrix, computes its update, and sends the update to all ranks. So the work is
- * divided by W, and a rank holds one or two whole matrices in bfloat16 at a time. The result
- * depends only on the whole matrix, so it has the same bits at any world size. */
+ * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration
+ * (newton_schulz.h), which needs the whole matrix. The ranks of a group take turns: of W
+ * consecutive matrices, each of the W ranks gathers and computes one, and then sends the result to
+ * all. So the work is divided by W, and a rank holds one or two whole matrices in bfloat16 at a
+ * time. The result depends only on the whole matrix, so it has the same bits at any world size. */
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/base/bf16.h"
 #include "src/nn/module.h"
+#include "src/optim/newton_schulz.h"
 #include "src/optim/optimizer.h"
 #include "src/tensor/tensor.h"
 
@@ -121,10 +121,7 @@ typedef struct work {
     /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
      * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
-    /* memory for the iteration of one matrix, whose shorter side is m. gram and polynomial: [m, m]
-     * bfloat16; square: [m, m] float32; product: the whole matrix in float32; sums: a double for
-     * each row */
-    fsdp_tensor *gram, *polynomial, *square, *product, *sums;
+    fsdp_newton_schulz iteration;
 } work;
 
 static void *at(const fsdp_tensor *t)
@@ -174,11 +171,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, padded, &w->shard));
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, whole, &w->mine));
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, whole, &w->other));
-    FSDP_TRY(create(w, FSDP_DTYPE_BF16, side * side, &w->gram));
-    FSDP_TRY(create(w, FSDP_DTYPE_BF16, side * side, &w->polynomial));
-    FSDP_TRY(create(w, FSDP_DTYPE_F32, side * side, &w->square));
-    FSDP_TRY(create(w, FSDP_DTYPE_F32, whole, &w->product));
-    return create(w, FSDP_DTYPE_F64, rows, &w->sums);
+    return fsdp_newton_schulz_open(w->device, whole, side, rows, &w->iteration);
 }
 
 static void end(void *arg)
@@ -188,10 +181,10 @@ static void end(void *arg)
         return;
     for (size_t i = 0; w->parts && i < w->n; i++)
         fsdp_tensor_release(w->parts[i].update);
-    fsdp_tensor *const tensors[] = {w->scaled, w->ahead,      w->shard,  w->mine,    w->other,
-                                    w->gram,   w->polynomial, w->square, w->product, w->sums};
+    fsdp_tensor *const tensors[] = {w->scaled, w->ahead, w->shard, w->mine, w->other};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         fsdp_tensor_release(tensors[i]);
+    fsdp_newton_schulz_close(&w->iteration);
     fsdp_free(w->parts);
     fsdp_free(w);
 }
@@ -223,85 +216,6 @@ static fsdp_status advance_momentum(const work *w, const part *p)
     return FSDP_OK;
 }
 
-/* Compute the product of two bfloat16 matrices of the iteration. If args.beta is 1, add the product
- * to the matrix args.c. */
-static fsdp_status multiply(const work *w, fsdp_gemm_args args)
-{
-    args.ab_dtype = FSDP_DTYPE_BF16;
-    return w->device->kernels->gemm(w->device->context, &args);
-}
-
-/* Do one step of the iteration: X = a X + (b G + c G G) X with G = X X^T. If X has more rows than
- * columns, compute X = a X + X (b G + c G G) with G = X^T X instead, which has the same result. */
-static fsdp_status iterate(const work *w, const part *p, void *x)
-{
-    const fsdp_kernels *k = w->device->kernels;
-    fsdp_kernel_context *c = w->device->context;
-    const double *coefficients = p->options->ns_coefficients;
-    const int64_t rows = p->rows, cols = p->cols, n = rows * cols;
-    const bool tall = rows > cols;
-    const int64_t m = tall ? cols : rows, other = tall ? rows : cols;
-    FSDP_TRY(multiply(w, (fsdp_gemm_args){.m = m,
-                                          .n = m,
-                                          .k = other,
-                                          .a = x,
-                                          .b = x,
-                                          .c = at(w->gram),
-                                          .lda = cols,
-                                          .ldb = cols,
-                                          .ldc = m,
-                                          .trans_a = tall,
-                                          .trans_b = !tall,
-                                          .c_dtype = FSDP_DTYPE_BF16}));
-    k->cast(c, at(w->square), FSDP_DTYPE_F32, at(w->gram), FSDP_DTYPE_BF16, m * m);
-    k->scale(c, at(w->square), at(w->square), (float)(coefficients[1] / coefficients[2]),
-             FSDP_DTYPE_F32, m * m);
-    FSDP_TRY(multiply(w, (fsdp_gemm_args){.m = m,
-                                          .n = m,
-                                          .k = m,
-                                          .a = at(w->gram),
-                                          .b = at(w->gram),
-                                          .c = at(w->square),
-                                          .lda = m,
-                                          .ldb = m,
-                                          .ldc = m,
-                                          .c_dtype = FSDP_DTYPE_F32,
-                                          .beta = 1.0f}));
-    k->scale(c, at(w->square), at(w->square), (float)coefficients[2], FSDP_DTYPE_F32, m * m);
-    k->cast(c, at(w->polynomial), FSDP_DTYPE_BF16, at(w->square), FSDP_DTYPE_F32, m * m);
-    k->cast(c, at(w->product), FSDP_DTYPE_F32, x, FSDP_DTYPE_BF16, n);
-    k->scale(c, at(w->product), at(w->product), (float)coefficients[0], FSDP_DTYPE_F32, n);
-    FSDP_TRY(multiply(w, (fsdp_gemm_args){.m = rows,
-                                          .n = cols,
-                                          .k = m,
-                                          .a = tall ? x : at(w->polynomial),
-                                          .b = tall ? at(w->polynomial) : x,
-                                          .c = at(w->product),
-                                          .lda = m,
-                                          .ldb = cols,
-                                          .ldc = cols,
-                                          .c_dtype = FSDP_DTYPE_F32,
-                                          .beta = 1.0f}));
-    k->cast(c, x, FSDP_DTYPE_BF16, at(w->product), FSDP_DTYPE_F32, n);
-    return FSDP_OK;
-}
-
-/* Make the matrix x orthogonal. The norm is rounded to bfloat16, as in torch. */
-static fsdp_status orthogonalize(const work *w, const part *p, void *x)
-{
-    const fsdp_row_powers powers = {x, FSDP_DTYPE_BF16, p->rows, p->cols, at(w->sums)};
-    double squares = 0.0;
-    w->device->kernels->row_power_sums(w->device->context, &powers, 1, 2.0);
-    for (int64_t r = 0; r < p->rows; r++)
-        squares += powers.sums[r];
-    const float norm = fsdp_f32_from_bf16(fsdp_bf16_from_f32((float)sqrt(squares)));
-    w->device->kernels->scale(w->device->context, x, x, 1.0f / fmaxf(norm, (float)p->options->eps),
-                              FSDP_DTYPE_BF16, p->rows * p->cols);
-    for (int step = 0; step < p->options->ns_steps; step++)
-        FSDP_TRY(iterate(w, p, x));
-    return FSDP_OK;
-}
-
 /* Keep this rank's rows of a whole matrix. */
 static void keep_rows(const part *p, const void *whole)
 {
@@ -327,8 +241,10 @@ static fsdp_status update_matrices(const work *w, const size_t *of, int n)
         else
             memcpy(at(w->mine), at(w->shard), bytes);
     }
-    if (rank < n)
-        FSDP_TRY(orthogonalize(w, &w->parts[of[rank]], at(w->mine)));
+    if (rank < n) {
+        const part *p = &w->parts[of[rank]];
+        FSDP_TRY(fsdp_newton_schulz_run(&w->iteration, p->options, p->rows, p->cols, at(w->mine)));
+    }
     for (int i = 0; i < n; i++) {
         const part *p = &w->parts[of[i]];
         void *whole = at(i == rank ? w->mine : w->other);

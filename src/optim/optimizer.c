@@ -29,12 +29,14 @@ typedef struct entry {
     int group;
     int64_t steps; /* steps taken so far */
     fsdp_tensor *state[FSDP_MAX_OPTIMIZER_STATE];
+    fsdp_tensor *kept; /* during evaluation: the values of training, float32; or NULL */
 } entry;
 
 struct fsdp_optimizer {
     const fsdp_optimizer_class *class;
     fsdp_optimizer_options *groups;
-    size_t n_groups, cap_groups;
+    fsdp_optimizer_options *before; /* [n_groups] options of the groups before the latest step */
+    size_t n_groups, cap_groups, cap_before;
     fsdp_parameter_list list; /* the names are owned, the parameters borrowed */
     size_t cap_list;
     entry *entries; /* [list.n] */
@@ -114,7 +116,8 @@ fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class *class, fsdp_opt
                           class->name(options), fsdp_optimizer_name(o));
     if (!parameters->n)
         return fsdp_error(FSDP_ERR_INVALID, "%s got an empty parameter list", class->name(options));
-    if (!FSDP_GROW(o->groups, o->cap_groups, o->n_groups + 1))
+    if (!FSDP_GROW(o->groups, o->cap_groups, o->n_groups + 1) ||
+        !FSDP_GROW(o->before, o->cap_before, o->n_groups + 1))
         return FSDP_ERR_NOMEM;
     size_t before = o->list.n;
     fsdp_status status = FSDP_OK;
@@ -166,15 +169,18 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 {
     if (!o)
         return;
-    for (size_t i = 0; i < o->list.n; i++)
+    for (size_t i = 0; i < o->list.n; i++) {
+        fsdp_tensor_release(o->entries[i].kept);
         for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
             fsdp_tensor_release(o->entries[i].state[k]);
+    }
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
         fsdp_tensor_release(o->maps[k]);
     fsdp_parameter_list_free(&o->list);
     fsdp_free(o->items);
     fsdp_free(o->entries);
     fsdp_free(o->groups);
+    fsdp_free(o->before);
     fsdp_free(o);
 }
 
@@ -197,10 +203,10 @@ static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
     }
     if (kind == FSDP_STATE_COLUMNS)
         shape[ndim - 2] = of[ndim - 1];
-    return kind == FSDP_STATE_SAME     ? ndim
-           : kind == FSDP_STATE_MAP    ? 1
-           : kind == FSDP_STATE_SCALAR ? 0
-                                       : ndim - 1;
+    return kind == FSDP_STATE_SAME || kind == FSDP_STATE_COPY ? ndim
+           : kind == FSDP_STATE_MAP                           ? 1
+           : kind == FSDP_STATE_SCALAR                        ? 0
+                                                              : ndim - 1;
 }
 
 static fsdp_status check_shapes(const char *name, const fsdp_tensor *local, const fsdp_tensor *grad)
@@ -273,6 +279,28 @@ static fsdp_status retain_map(fsdp_optimizer *o, fsdp_device *device, int k, fsd
     return FSDP_OK;
 }
 
+/* Sets the elements of `state` to zero or, if its kind is FSDP_STATE_COPY, to those of `local`. */
+static fsdp_status fill_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
+{
+    const fsdp_device *device = state->storage->device;
+    const int64_t n = fsdp_tensor_numel(state);
+    const bool copies = kind == FSDP_STATE_COPY;
+    if (!device->kernels || !n)
+        return FSDP_OK;
+    FSDP_TRY(copies ? fsdp_tensor_begin_read(local) : FSDP_OK);
+    const fsdp_status status = fsdp_tensor_begin_write(state);
+    if (status == FSDP_OK && copies)
+        device->kernels->cast(device->context, fsdp_tensor_ptr(state), state->dtype,
+                              fsdp_tensor_ptr(local), local->dtype, n);
+    else if (status == FSDP_OK)
+        device->kernels->fill(device->context, fsdp_tensor_ptr(state), state->dtype, 0.0, n);
+    if (status == FSDP_OK)
+        fsdp_tensor_end_write(state);
+    if (copies)
+        fsdp_tensor_end_read(local);
+    return status;
+}
+
 static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *local, fsdp_dtype dtype,
                                 fsdp_state_shape kind, fsdp_tensor **state)
 {
@@ -281,6 +309,8 @@ static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *loca
     fsdp_tensor *t;
     FSDP_TRY(new_state(o, local, dtype, kind, ndim, shape, &t));
     fsdp_status status = place_state(local, kind, t);
+    if (status == FSDP_OK && kind == FSDP_STATE_COPY)
+        status = fill_state(local, kind, t);
     if (status != FSDP_OK) {
         fsdp_tensor_release(t);
         return status;
@@ -368,6 +398,18 @@ static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *g
     return FSDP_OK;
 }
 
+/* Fails if a group has its values for evaluation. */
+static fsdp_status check_mode(fsdp_optimizer *o)
+{
+    for (size_t g = 0; o->class->train_mode && g < o->n_groups; g++)
+        if (!*o->class->train_mode(&o->groups[g]))
+            return fsdp_error(FSDP_ERR_STATE,
+                              "%s: the parameters have their values for evaluation: call "
+                              "fsdp_optimizer_train() before a step",
+                              o->class->name(&o->groups[g]));
+    return FSDP_OK;
+}
+
 static fsdp_status prepare_all(fsdp_optimizer *o)
 {
     o->n_items = 0;
@@ -399,7 +441,8 @@ typedef struct step {
 static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item, step *s)
 {
     fsdp_update u = {.n = fsdp_tensor_numel(item->local),
-                     .grad = fsdp_tensor_ptr(item->grad),
+                     .grad = item->grad ? fsdp_tensor_ptr(item->grad) : NULL,
+                     .kept = item->kept ? fsdp_tensor_ptr(item->kept) : NULL,
                      .step = item->step,
                      .grad_scale = s->grad_scale,
                      .index = item->index};
@@ -644,13 +687,25 @@ static fsdp_status update_all(fsdp_optimizer *o, step *s)
     return status;
 }
 
+/* Lets the step change the options of the groups, and keeps the earlier ones. */
+static void begin_groups(fsdp_optimizer *o)
+{
+    for (size_t g = 0; o->class->begin_group && g < o->n_groups; g++) {
+        o->before[g] = o->groups[g];
+        o->class->begin_group(&o->groups[g]);
+    }
+}
+
 static fsdp_status run_step(fsdp_optimizer *o, step *s)
 {
+    FSDP_TRY(check_mode(o));
     FSDP_TRY(prepare_all(o));
     group_items(o);
     fsdp_status status = begin_step(o, s);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
+        begin_groups(o);
         status = update_all(o, s);
+    }
     end_step(o, s);
     return status;
 }
@@ -680,6 +735,75 @@ void fsdp_optimizer_uncount_step(fsdp_optimizer *o)
 {
     for (size_t i = 0; i < o->n_items; i++)
         o->entries[o->items[i].index].steps = o->items[i].step - 1;
+    for (size_t g = 0; o->class->begin_group && g < o->n_groups; g++)
+        o->groups[g] = o->before[g];
+}
+
+/* --- training and evaluation --- */
+
+/* Creates the memory for the values of training of parameter i, or releases it. */
+static fsdp_status keep_values(fsdp_optimizer *o, size_t i, bool keeps)
+{
+    entry *e = &o->entries[i];
+    const fsdp_tensor *local = fsdp_parameter_local(o->list.items[i].parameter);
+    fsdp_tensor_release(e->kept);
+    e->kept = NULL;
+    return keeps ? fsdp_tensor_create(local->storage->device, FSDP_DTYPE_F32, local->ndim,
+                                      local->shape, FSDP_TAG_OPTIM, &e->kept)
+                 : FSDP_OK;
+}
+
+/* Makes the parameters that have taken a step the items of a step without gradients. */
+static fsdp_status prepare_switch(fsdp_optimizer *o, bool to_train)
+{
+    o->n_items = 0;
+    for (size_t i = 0; i < o->list.n; i++) {
+        entry *e = &o->entries[i];
+        if (!e->steps || !e->state[0])
+            continue;
+        if (!to_train)
+            FSDP_TRY(keep_values(o, i, true));
+        FSDP_TRY(prepare_parameter(o, i, fsdp_parameter_local(o->list.items[i].parameter)));
+        fsdp_step_item *item = &o->items[o->n_items - 1];
+        item->grad = NULL;
+        item->kept = e->kept;
+        item->step = e->steps;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status update_without_step(fsdp_optimizer *o)
+{
+    step s = {.grad_scale = 1.0f};
+    group_items(o);
+    fsdp_status status = begin_step(o, &s);
+    if (status == FSDP_OK)
+        status = update_all(o, &s);
+    end_step(o, &s);
+    return status;
+}
+
+static fsdp_status switch_mode(fsdp_optimizer *o, bool to_train)
+{
+    if (!o->class->train_mode || !o->n_groups || *o->class->train_mode(&o->groups[0]) == to_train)
+        return FSDP_OK;
+    FSDP_TRY(prepare_switch(o, to_train));
+    FSDP_TRY(update_without_step(o));
+    for (size_t g = 0; g < o->n_groups; g++)
+        *o->class->train_mode(&o->groups[g]) = to_train;
+    for (size_t i = 0; to_train && i < o->list.n; i++)
+        FSDP_TRY(keep_values(o, i, false));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_optimizer_eval(fsdp_optimizer *o)
+{
+    return switch_mode(o, false);
+}
+
+fsdp_status fsdp_optimizer_train(fsdp_optimizer *o)
+{
+    return switch_mode(o, true);
 }
 
 void fsdp_optimizer_zero_grad(fsdp_optimizer *o)
@@ -723,7 +847,7 @@ double fsdp_optimizer_lr(const fsdp_optimizer *o, int group)
     if (group < 0 || (size_t)group >= o->n_groups)
         return 0.0;
     const double *lr = o->class->lr(&o->groups[group]);
-    return lr ? *lr : own_lr(o, group);
+    return lr && !o->class->begin_group ? *lr : own_lr(o, group);
 }
 
 int fsdp_optimizer_n_groups(const fsdp_optimizer *o)
@@ -775,6 +899,19 @@ fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *o)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_optimizer_clear_state(const fsdp_optimizer *o, const fsdp_parameter *p)
+{
+    const int64_t i = find_parameter(o, p);
+    const fsdp_tensor *local = fsdp_parameter_local(p);
+    for (int k = 0; i >= 0 && k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++) {
+        const entry *e = &o->entries[i];
+        if (e->state[k] && !fsdp_optimizer_constant_state(o, k))
+            FSDP_TRY(fill_state(local, o->class->state_shape(&o->groups[e->group], local, k),
+                                e->state[k]));
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p, int64_t steps)
 {
     int64_t i = find_parameter(o, p);
@@ -783,7 +920,8 @@ fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p,
                           i < 0 ? "a parameter that is not the optimizer's"
                                 : o->list.items[i].name);
     o->entries[i].steps = steps;
-    return FSDP_OK;
+    /* A state dict has been loaded, and the parameter's values of training are no longer valid. */
+    return keep_values(o, (size_t)i, false);
 }
 
 const float *fsdp_optimizer_constant_state(const fsdp_optimizer *o, int k)

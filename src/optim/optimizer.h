@@ -1,6 +1,6 @@
 /* The internals of optimizers. optimizer.c has what all optimizers share: groups, state, the
  * writing of parameters, and master weights that are not float32. Each algorithm is a const table
- * of functions (adamw.c, sgd.c, adafactor.c, muon.c).
+ * of functions (adamw.c, schedule_free.c, sgd.c, adafactor.c, muon.c).
  *
  * A new optimizer needs:
  *     - a file in this folder with its table;
@@ -32,8 +32,12 @@ typedef struct fsdp_update {
     fsdp_halves halves;
     void *state[FSDP_MAX_OPTIMIZER_STATE];
     fsdp_dtype state_dtype;
+    /* NULL: the step only switches between training and evaluation
+     * (fsdp_optimizer_class.train_mode)
+     */
     const float *grad;
-    void *copy; /* if not NULL, the new values are also stored here, rounded to copy_dtype */
+    float *kept; /* [n] values of training during evaluation; NULL: they are not kept */
+    void *copy;  /* if not NULL, the new values are also stored here, rounded to copy_dtype */
     fsdp_dtype copy_dtype;
     int64_t step; /* steps that the parameter has taken, including this one */
     float grad_scale;
@@ -47,6 +51,7 @@ typedef union fsdp_optimizer_options {
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
     fsdp_muon_options muon;
+    fsdp_schedule_free_options schedule_free;
 } fsdp_optimizer_options;
 
 /* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer.c has
@@ -56,7 +61,9 @@ typedef struct fsdp_step_item {
     size_t index; /* index in the optimizer's list of parameters */
     fsdp_parameter *parameter;
     const fsdp_optimizer_options *options; /* options of its group */
-    fsdp_tensor *local, *grad;
+    fsdp_tensor *local;
+    fsdp_tensor *grad;         /* NULL: the step only switches between training and evaluation */
+    fsdp_tensor *kept;         /* see fsdp_update; NULL: none */
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
     unsigned constants;        /* mask of the states that are constants, which no step writes */
     int64_t step;              /* steps that the parameter has taken, including this one */
@@ -68,6 +75,7 @@ typedef struct fsdp_step_item {
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* the parameter has no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
+    FSDP_STATE_COPY, /* the parameter's shape, and at first its values instead of zeros */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
     /* The parameter's shape without the second-to-last dimension. In a parameter with two
      * dimensions, that is dimension 0, so every rank has the whole state. */
@@ -107,9 +115,16 @@ typedef struct fsdp_optimizer_class {
      * own rate. */
     double *(*lr)(fsdp_optimizer_options *options);
     /* Returns the learning rate that the optimizer computed itself in the latest step of a
-     * parameter, which was step number `step`. Called only if lr() returns NULL. */
+     * parameter, which was step number `step`. Called only if lr() returns NULL or begin_group is
+     * set. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
+    /* Changes what a step changes in the options of a group. Called for each group before its
+     * parameters are updated. NULL: a step changes nothing there. */
+    void (*begin_group)(fsdp_optimizer_options *options);
+    /* Returns the address of a flag in `options`. While it is false, the parameters have their
+     * values for evaluation, and no step is allowed. NULL: they always have the same values. */
+    bool *(*train_mode)(fsdp_optimizer_options *options);
     /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
      * needs for one parameter to `args` [update_bytes]. start_updates() starts the kernel for n
      * parameters, whose arguments are contiguous in memory. For `clip`, see
@@ -164,10 +179,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer
                                                        const fsdp_clip_result *clip);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
 const float *fsdp_optimizer_constant_state(const fsdp_optimizer *optimizer, int k);
+/* Set the states of a parameter to what they are before its first step. They must exist. */
+FSDP_MUST_CHECK fsdp_status fsdp_optimizer_clear_state(const fsdp_optimizer *optimizer,
+                                                       const fsdp_parameter *parameter);
 /* Return true if the optimizer's steps are element-wise. */
 bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
-/* Subtract the last step from the step counts of its parameters, because the step was counted and
- * then refused. */
+/* A step that was already counted has been refused. Subtract it from the step counts of all
+ * parameters, and undo what it has changed in the options of groups. */
 void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */

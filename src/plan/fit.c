@@ -11,35 +11,60 @@
 #include "src/report/human.h"
 #include "src/report/table.h"
 
-/* The candidates, the cheapest first. To add a candidate, write its function in remedies.c, and
- * insert it into this table by its cost. */
-static const struct {
+/* The candidates, the cheapest first. To add one, write its function in remedies.c, and put it
+ * where its cost is. */
+typedef struct candidate {
     fsdp_remedy_fn *apply;
-    bool repeats; /* the candidate may be applied several times; the flags of the last time count */
-} candidates[] = {
-    {fsdp_remedy_save_in_step, false},
-    /* these need less memory but more communication or computation; the training computes the same
-     * numbers */
-    {fsdp_remedy_reshard, false},
-    {fsdp_remedy_checkpoint_ops, false},
-    {fsdp_remedy_checkpoint, false},
-    {fsdp_remedy_split_batch, true},
-    /* the training computes other numbers, but its loss is about the same */
-    {fsdp_remedy_bf16, false},
-    {fsdp_remedy_adamw_8bit, false},
-    {fsdp_remedy_adafactor, false},
-    {fsdp_remedy_bf16_master, false},
-    /* steps become as slow as a disk */
-    {fsdp_remedy_activation_offload, false},
+    const char *cost; /* what the change costs, after its flag */
+    bool repeats;     /* it may be applied several times; the flags of the last time count */
+    /* A candidate that contradicts this one. It is left out when this one is added. NULL: none. */
+    fsdp_remedy_fn *replaces;
+} candidate;
+
+static const candidate candidates[] = {
+    {fsdp_remedy_save_in_step, "--no-async-save: a step that saves waits for the disk", false,
+     NULL},
+    /* less memory for more communication, or for recomputation: the same numbers */
+    {fsdp_remedy_reshard, "--sharding-strategy: weights are gathered again in backward", false,
+     NULL},
+    {fsdp_remedy_checkpoint_ops,
+     "--activation-checkpointing-kind op: backward computes the cheap operations of a block again",
+     false, NULL},
+    {fsdp_remedy_checkpoint,
+     "--activation-checkpointing: backward computes each block again, a third more work", false,
+     NULL},
+    {fsdp_remedy_split_batch,
+     "--gradient-accumulation-steps: smaller products, and each micro-step gathers and reduces",
+     true, NULL},
+    /* other numbers, with about the same loss */
+    {fsdp_remedy_bf16, "--bf16: activations and weights are rounded to bfloat16 in products", false,
+     NULL},
+    {fsdp_remedy_adamw_8bit, "--optimizer adamw_8bit: moments are rounded to 8 bits", false, NULL},
+    {fsdp_remedy_adafactor,
+     "--optimizer adafactor: another update, which needs another --lr and a search for it", false,
+     NULL},
+    {fsdp_remedy_bf16_master, "--master-dtype bfloat16: each step rounds the weights to bfloat16",
+     false, NULL},
+    {fsdp_remedy_float8_all_gather,
+     "--float8-enable-fsdp-all-gather: a gather sends 1 byte a weight of the linear layers, but "
+     "their products have operands of 8 bits, which changes the loss more than bfloat16, and the "
+     "casts make steps slower on a CPU",
+     false, NULL},
+    /* as slow as a disk */
+    {fsdp_remedy_activation_offload,
+     "--activation-offload: inputs of blocks are written to a file and read again", false, NULL},
     /* another training */
-    {fsdp_remedy_lora, false},
-    {fsdp_remedy_load_in_4bit, false},
-    {fsdp_remedy_offload, false},
+    {fsdp_remedy_lora, "--lora-r: only an adapter is trained", false,
+     fsdp_remedy_float8_all_gather},
+    {fsdp_remedy_load_in_4bit, "--load-in-4bit: the frozen weights are rounded to 4 bits", false,
+     NULL},
+    {fsdp_remedy_offload, "--offload-dir: a step is as slow as the disk", false, NULL},
 };
 
 enum {
     N = sizeof candidates / sizeof *candidates
 };
+_Static_assert((int)N == (int)FSDP_FIT_CANDIDATES, "fsdp_fit.costs has room for all");
 
 typedef struct search {
     const fsdp_train_config *config;
@@ -135,12 +160,18 @@ static fsdp_status append_row(fsdp_fit *fit, fsdp_fit_row *row)
     return FSDP_OK;
 }
 
-/* Apply candidate i once more. If this saves memory, keep the candidate and add a row for it. */
+/* Add candidate i once, in place of the candidate that it contradicts. It is kept, and becomes a
+ * row, if it saves memory. */
 static fsdp_status add_candidate(search *s, int i, bool *kept)
 {
     fsdp_fit *fit = s->fit;
     fsdp_fit_row row = {0}, whole = {0};
     fsdp_plan *plan = NULL;
+    int before[N];
+    memcpy(before, s->times, sizeof before);
+    for (int k = 0; k < N; k++)
+        if (candidates[k].apply == candidates[i].replaces)
+            s->times[k] = 0;
     s->times[i]++;
     fsdp_status status = try_candidates(s, i, kept, &plan, &row, &whole);
     *kept = *kept && status == FSDP_OK && row.rank_bytes < fit->proposal.rank_bytes;
@@ -150,7 +181,7 @@ static fsdp_status add_candidate(search *s, int i, bool *kept)
         propose(fit, &whole, plan);
         plan = NULL;
     } else {
-        s->times[i]--;
+        memcpy(s->times, before, sizeof before);
     }
     fsdp_plan_destroy(plan);
     free_row(&row);
@@ -195,6 +226,9 @@ static fsdp_status find_proposal(search *s)
     for (int i = N - 1; i >= 0; i--)
         for (bool more = true; more && s->times[i];)
             FSDP_TRY(drop_candidate(s, i, &more));
+    for (int i = 0; i < N; i++)
+        if (s->times[i])
+            s->fit->costs[s->fit->n_costs++] = candidates[i].cost;
     return FSDP_OK;
 }
 
@@ -284,6 +318,8 @@ fsdp_status fsdp_fit_print(const fsdp_fit *fit, FILE *out)
     else if (fit->fits)
         fprintf(out, "--fit %s: it fits with %s: %s a rank\n", fsdp_human_bytes(fit->limit).text,
                 fit->proposal.flags, fsdp_human_bytes(fit->proposal.rank_bytes).text);
+    for (int i = 0; i < fit->n_costs; i++)
+        fprintf(out, "%s%s\n", i ? "  " : "what it costs:\n  ", fit->costs[i]);
     return ferror(out) ? fsdp_error(FSDP_ERR_IO, "printing the plan: %s", strerror(errno))
                        : FSDP_OK;
 }
@@ -307,6 +343,9 @@ fsdp_status fsdp_fit_print_json(const fsdp_fit *fit, FILE *out)
     fsdp_json_set_i64(root, "limit", fit->limit);
     fsdp_json_set_bool(root, "fits", fit->fits);
     set_row(fsdp_json_set_object(root, "proposal"), &fit->proposal);
+    fsdp_json_node costs = fsdp_json_set_array(root, "costs");
+    for (int i = 0; i < fit->n_costs; i++)
+        fsdp_json_append_str(costs, fit->costs[i]);
     fsdp_json_node rows = fsdp_json_set_array(root, "rows");
     for (size_t i = 0; i < fit->n_rows; i++)
         set_row(fsdp_json_append_object(rows), &fit->rows[i]);

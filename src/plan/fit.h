@@ -18,6 +18,10 @@ typedef struct fsdp_fit_row {
     int64_t rank_bytes;    /* fsdp_plan_rank_bytes() of the plan with these flags */
 } fsdp_fit_row;
 
+enum {
+    FSDP_FIT_CANDIDATES = 14 /* candidates in the table of fit.c */
+};
+
 typedef struct fsdp_fit {
     int64_t limit; /* bytes that a rank may have */
     bool fits;
@@ -30,6 +34,9 @@ typedef struct fsdp_fit {
      * the run fits as it was given. */
     fsdp_fit_row proposal;
     fsdp_plan *plan; /* the plan of the proposal */
+    /* [n_costs] what the candidates of the proposal cost: static texts that begin with a flag */
+    const char *costs[FSDP_FIT_CANDIDATES];
+    int n_costs;
 } fsdp_fit;
 
 /* Find a set of changes with which a rank of the run needs at most `limit` bytes.
@@ -40,7 +47,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_fit_create(const fsdp_train_config *config, int
                                             int local_world_size, int64_t limit, fsdp_fit **fit);
 void fsdp_fit_destroy(fsdp_fit *fit); /* accepts NULL */
 
-/* Print the rows as a table, and the proposal below. */
+/* Print the rows as a table, and below it the proposal and what it costs. */
 FSDP_MUST_CHECK fsdp_status fsdp_fit_print(const fsdp_fit *fit, FILE *out);
 /* Print the rows and the proposal as one JSON object. */
 FSDP_MUST_CHECK fsdp_status fsdp_fit_print_json(const fsdp_fit *fit, FILE *out);

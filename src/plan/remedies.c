@@ -1,6 +1,8 @@
 /* See remedies.h. */
 #include "src/plan/remedies.h"
 
+#include "src/train_config/config_device.h"
+
 enum {
     MAX_ACCUMULATION = 65536 /* upper bound of --gradient-accumulation-steps */
 };
@@ -116,7 +118,8 @@ bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
  * stochastically, so that small updates are not lost. */
 bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
 {
-    const bool rounds = fsdp_optimizer_has_betas(c->optimizer) && !c->bf16_stochastic_round;
+    const bool rounds = !c->bf16_stochastic_round && (fsdp_optimizer_is_adam(c->optimizer) ||
+                                                      c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT);
     const bool computes = c->param_dtype == FSDP_DTYPE_BF16;
     if (c->master_dtype != FSDP_DTYPE_F32 || (!computes && c->param_dtype != FSDP_DTYPE_F32))
         return false;
@@ -136,10 +139,24 @@ bool fsdp_remedy_activation_offload(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
+/* Gather the weights of linear layers in float8. */
+bool fsdp_remedy_float8_all_gather(fsdp_train_config *c, fsdp_str *flags)
+{
+    const bool computes = c->float8_recipe == 1 + FSDP_FLOAT8_TENSORWISE;
+    if (c->float8_all_gather || (c->float8_recipe && !computes) || c->lora_r || c->adapter ||
+        fsdp_train_uses_cards(c))
+        return false;
+    c->float8_recipe = 1 + FSDP_FLOAT8_TENSORWISE;
+    c->float8_all_gather = true;
+    fsdp_str_printf(flags, "%s --float8-enable-fsdp-all-gather",
+                    computes ? "" : " --float8-recipe tensorwise");
+    return true;
+}
+
 /* Train an adapter instead of the weights. */
 bool fsdp_remedy_lora(fsdp_train_config *c, fsdp_str *flags)
 {
-    if (c->lora_r || c->adapter)
+    if (c->lora_r || c->adapter || c->float8_recipe)
         return false;
     c->lora_r = 16;
     c->lora_alpha = 32;

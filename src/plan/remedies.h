@@ -10,4 +10,5 @@ typedef bool fsdp_remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 fsdp_remedy_fn fsdp_remedy_checkpoint, fsdp_remedy_save_in_step, fsdp_remedy_reshard,
     fsdp_remedy_split_batch, fsdp_remedy_bf16, fsdp_remedy_adafactor, fsdp_remedy_offload,
     fsdp_remedy_checkpoint_ops, fsdp_remedy_adamw_8bit, fsdp_remedy_bf16_master,
-    fsdp_remedy_activation_offload, fsdp_remedy_lora, fsdp_remedy_load_in_4bit;
+    fsdp_remedy_float8_all_gather, fsdp_remedy_activation_offload, fsdp_remedy_lora,
+    fsdp_remedy_load_in_4bit;

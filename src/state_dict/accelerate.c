@@ -266,22 +266,40 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* Read the state of an optimizer and, if `with_options` is true, the options of its parameter
- * groups. `own` is the optimizer's current state dict. The checkpoint must contain all of the
- * state. It may lack options, because different versions of torch write different options. */
-static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const char *path,
-                                        bool is_folder, bool with_options, fsdp_group *group,
-                                        fsdp_state_dict **out)
+/* Set *out to the options that are read from a checkpoint: all of them or, if `all` is false, those
+ * that steps change. */
+static fsdp_status options_to_read(const fsdp_state_dict *own, const fsdp_optimizer *optimizer,
+                                   bool all, fsdp_state_dict **out)
+{
+    fsdp_state_dict *dict;
+    if (all)
+        return only(own, "param_groups", out);
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    const fsdp_status status = fsdp_state_add_changing_options(dict, own, optimizer);
+    if (status != FSDP_OK)
+        fsdp_state_dict_destroy(dict);
+    else
+        *out = dict;
+    return status;
+}
+
+/* Read the state of an optimizer and the options of its parameter groups, but if `all_options` is
+ * false, only those that steps change. `own` is the optimizer's current state dict. The checkpoint
+ * must contain all of the state. It may lack options, because different versions of torch write
+ * different options. */
+static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const fsdp_optimizer *optimizer,
+                                        const char *path, bool is_folder, bool all_options,
+                                        fsdp_group *group, fsdp_state_dict **out)
 {
     fsdp_state_dict *state = NULL, *groups = NULL;
     fsdp_status status = only(own, "state", &state);
     if (status == FSDP_OK)
-        status = only(own, "param_groups", &groups);
+        status = options_to_read(own, optimizer, all_options, &groups);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = read_part(&state, OPTIMIZER, path, is_folder, false, group);
-    if (status == FSDP_OK && with_options)
-        status = read_part(&groups, OPTIMIZER, path, is_folder, true, group);
+    if (status == FSDP_OK && fsdp_state_dict_count(groups))
+        status = read_part(&groups, OPTIMIZER, path, is_folder, all_options, group);
     if (status == FSDP_OK)
         status = fsdp_agree(group, append(state, groups, "param_groups"));
     fsdp_state_dict_destroy(groups);
@@ -305,8 +323,8 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
         status = fsdp_get_optimizer_state_dict(model_of(s, i), s->optimizers[i], NULL, &own);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
-        status = read_optimizer_parts(own, path, is_folder, !options->keep_optimizer_options, group,
-                                      &read);
+        status = read_optimizer_parts(own, s->optimizers[i], path, is_folder,
+                                      !options->keep_optimizer_options, group, &read);
     if (status == FSDP_OK)
         status = fsdp_set_optimizer_state_dict(model_of(s, i), s->optimizers[i], read, &set);
     fsdp_state_dict_destroy(read);

@@ -1,5 +1,6 @@
 /* Puts the options of parameter groups into state dicts and reads them back. Each optimizer has a
  * table of its options, in torch's order of keys. */
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +12,12 @@
 typedef enum field_kind {
     NUMBER,
     PAIR,         /* two numbers, adjacent in the options struct; in the file, they are a tuple */
+    TRIPLE,       /* three numbers, as in PAIR */
     MAYBE_NUMBER, /* a number; if the number is negative, the file has None instead */
-    RATE, /* the learning rate; if the option relative_step is true, the file has None instead */
-    FLAG, /* bool */
+    RATE,  /* the learning rate; if the option relative_step is set, the file has None instead */
+    COUNT, /* int64_t, at least 0 */
+    INT_COUNT,    /* int, at least 0 */
+    FLAG,         /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
     ALWAYS_FALSE, /* written as False; ignored when it is read */
     NEVER_TRUE,   /* written as False; an error if it is True when it is read */
@@ -30,6 +34,7 @@ typedef struct field {
 #define SGD(member) offsetof(fsdp_sgd_options, member)
 #define ADAFACTOR(member) offsetof(fsdp_adafactor_options, member)
 #define MUON(member) offsetof(fsdp_muon_options, member)
+#define SCHEDULE_FREE(member) offsetof(fsdp_schedule_free_options, member)
 
 static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
                               {"betas", PAIR, ADAMW(beta1)},
@@ -68,17 +73,34 @@ static const field adafactor[] = {{"lr", RATE, ADAFACTOR(lr)},
 
 _Static_assert(ADAMW(beta2) == ADAMW(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
+_Static_assert(SCHEDULE_FREE(beta2) == SCHEDULE_FREE(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
 
-/* torch.optim.Muon has more options. They are not saved, because a resumed run gets them from its
- * flags. torch has no option use_adamw: there, AdamW is an optimizer of its own. */
+/* torch.optim.Muon also has adjust_lr_fn, which the flags of a run set again. use_adamw is no
+ * option of torch's, where AdamW is another optimizer. */
 static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"weight_decay", NUMBER, MUON(weight_decay)},
                              {"momentum", NUMBER, MUON(momentum)},
                              {"nesterov", FLAG, MUON(nesterov)},
+                             {"ns_coefficients", TRIPLE, MUON(ns_coefficients)},
                              {"eps", NUMBER, MUON(eps)},
+                             {"ns_steps", INT_COUNT, MUON(ns_steps)},
                              {"betas", PAIR, MUON(beta1)},
                              {"use_adamw", FLAG, MUON(use_adamw)}};
+
+static const field schedule_free[] = {{"lr", NUMBER, SCHEDULE_FREE(lr)},
+                                      {"betas", PAIR, SCHEDULE_FREE(beta1)},
+                                      {"eps", NUMBER, SCHEDULE_FREE(eps)},
+                                      {"r", NUMBER, SCHEDULE_FREE(r)},
+                                      {"k", COUNT, SCHEDULE_FREE(k)},
+                                      {"warmup_steps", COUNT, SCHEDULE_FREE(warmup_steps)},
+                                      {"train_mode", FLAG, SCHEDULE_FREE(train_mode)},
+                                      {"weight_sum", NUMBER, SCHEDULE_FREE(weight_sum)},
+                                      {"lr_max", NUMBER, SCHEDULE_FREE(lr_max)},
+                                      {"scheduled_lr", NUMBER, SCHEDULE_FREE(scheduled_lr)},
+                                      {"weight_lr_power", NUMBER, SCHEDULE_FREE(weight_lr_power)},
+                                      {"weight_decay", NUMBER, SCHEDULE_FREE(weight_decay)},
+                                      {"foreach", ALWAYS_NONE, 0}};
 
 typedef struct field_table {
     const char *optimizer;
@@ -88,17 +110,30 @@ typedef struct field_table {
 
 static const field_table *table_of(const char *optimizer)
 {
-    static const field_table tables[] = {{"adamw", adamw, FSDP_LENGTH(adamw)},
-                                         {"adam", adamw, FSDP_LENGTH(adamw)},
-                                         {"adamw_8bit", adamw_8bit, FSDP_LENGTH(adamw_8bit)},
-                                         {"sgd", sgd, FSDP_LENGTH(sgd)},
-                                         {"muon", muon, FSDP_LENGTH(muon)},
-                                         {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
+    static const field_table tables[] = {
+        {"adamw", adamw, FSDP_LENGTH(adamw)},
+        {"adam", adamw, FSDP_LENGTH(adamw)},
+        {"adamw_8bit", adamw_8bit, FSDP_LENGTH(adamw_8bit)},
+        {"schedule_free_adamw", schedule_free, FSDP_LENGTH(schedule_free)},
+        {"sgd", sgd, FSDP_LENGTH(sgd)},
+        {"muon", muon, FSDP_LENGTH(muon)},
+        {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
     for (size_t i = 0; i < FSDP_LENGTH(tables); i++)
         if (strcmp(tables[i].optimizer, optimizer) == 0)
             return &tables[i];
     fsdp_assert_failed("every optimizer has a table", __FILE__, __LINE__);
     return NULL;
+}
+
+/* Return true if the steps of the optimizer change the option `key`, so that a resumed run needs
+ * the saved value. NULL: return true if they change any option. */
+static bool steps_change(const char *optimizer, const char *key)
+{
+    static const char *const changing[] = {"k", "train_mode", "weight_sum", "lr_max"};
+    bool changes = !key;
+    for (size_t i = 0; i < FSDP_LENGTH(changing) && !changes; i++)
+        changes = strcmp(changing[i], key) == 0;
+    return changes && strcmp(optimizer, "schedule_free_adamw") == 0;
 }
 
 /* --- writing a state dict --- */
@@ -108,38 +143,62 @@ static fsdp_plain number(double value)
     return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
 }
 
-/* Return the value of option `f`. `pair` is memory for two values: if `f` is a PAIR, it receives
- * the items of the tuple. */
-static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
+enum {
+    MOST_NUMBERS = 3 /* numbers of an option */
+};
+
+static size_t count_numbers(field_kind kind)
+{
+    return kind == PAIR ? 2 : kind == TRIPLE ? 3 : 1;
+}
+
+static fsdp_plain count_of(const char *at, field_kind kind)
+{
+    int64_t wide = 0;
+    int narrow = 0;
+    memcpy(kind == COUNT ? (void *)&wide : &narrow, at,
+           kind == COUNT ? sizeof wide : sizeof narrow);
+    return (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = kind == COUNT ? wide : narrow};
+}
+
+/* Return the value of option `f`. `items` is memory for MOST_NUMBERS values: if `f` is a PAIR or a
+ * TRIPLE, it receives the items of the tuple. */
+static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *items)
 {
     const char *at = (const char *)options + f->offset;
-    double values[2] = {0};
+    const size_t n = count_numbers(f->kind);
+    double values[MOST_NUMBERS] = {0};
     bool flag = false;
+    if (f->kind == COUNT || f->kind == INT_COUNT)
+        return count_of(at, f->kind);
     if (f->kind <= RATE)
-        memcpy(values, at, f->kind == PAIR ? sizeof values : sizeof *values);
+        memcpy(values, at, n * sizeof *values);
     if (f->kind == FLAG || f->kind == INVERSE_FLAG)
         memcpy(&flag, at, sizeof flag);
     bool none = f->kind == ALWAYS_NONE || (f->kind == MAYBE_NUMBER && values[0] < 0.0) ||
                 (f->kind == RATE && options->adafactor.relative_step);
     if (none)
         return (fsdp_plain){.kind = FSDP_PLAIN_NONE};
-    if (f->kind == PAIR) {
-        pair[0] = number(values[0]);
-        pair[1] = number(values[1]);
-        return (fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {pair, 2}};
+    if (n > 1) {
+        for (size_t i = 0; i < n; i++)
+            items[i] = number(values[i]);
+        return (fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {items, n}};
     }
     if (f->kind <= RATE)
         return number(values[0]);
     return (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = flag != (f->kind == INVERSE_FLAG)};
 }
 
-fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
-                                 const fsdp_optimizer_options *options, fsdp_state_key *keys,
-                                 int n_keys, const char *prefix)
+/* fsdp_state_put_group(), or fsdp_state_put_changing_options() if `changing` is true. */
+static fsdp_status put_fields(fsdp_state_dict *dict, const char *optimizer, bool changing,
+                              const fsdp_optimizer_options *options, fsdp_state_key *keys,
+                              int n_keys, const char *prefix)
 {
     const field_table *table = table_of(optimizer);
     for (size_t i = 0; i < table->n; i++) {
-        fsdp_plain pair[2], value = value_of(&table->fields[i], options, pair);
+        if (changing && !steps_change(optimizer, table->fields[i].name))
+            continue;
+        fsdp_plain items[MOST_NUMBERS], value = value_of(&table->fields[i], options, items);
         char *name = fsdp_strdup_printf("%s%s", prefix, table->fields[i].name);
         if (!name)
             return FSDP_ERR_NOMEM;
@@ -147,6 +206,36 @@ fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
         fsdp_status status = fsdp_state_dict_put_value(dict, keys, n_keys, &value);
         fsdp_free(name);
         FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
+                                 const fsdp_optimizer_options *options, fsdp_state_key *keys,
+                                 int n_keys, const char *prefix)
+{
+    return put_fields(dict, optimizer, false, options, keys, n_keys, prefix);
+}
+
+fsdp_status fsdp_state_put_changing_options(fsdp_state_dict *dict, const char *optimizer,
+                                            const fsdp_optimizer_options *options,
+                                            fsdp_state_key *keys, int n_keys, const char *prefix)
+{
+    return put_fields(dict, optimizer, true, options, keys, n_keys, prefix);
+}
+
+fsdp_status fsdp_state_add_changing_options(fsdp_state_dict *to, const fsdp_state_dict *optim,
+                                            const fsdp_optimizer *optimizer)
+{
+    const char *self = fsdp_optimizer_name(optimizer);
+    for (size_t i = 0; steps_change(self, NULL) && i < fsdp_state_dict_count(optim); i++) {
+        const fsdp_state_entry *entry = fsdp_state_dict_at(optim, i);
+        const char *key = entry->keys[entry->n_keys - 1].name;
+        if (entry->n_keys < 3 || !entry->value || !key || !entry->keys[0].name ||
+            strcmp(entry->keys[0].name, "param_groups") != 0)
+            continue;
+        if (strcmp(key, "params") == 0 || steps_change(self, key))
+            FSDP_TRY(fsdp_state_dict_put_value(to, entry->keys, entry->n_keys, entry->value));
     }
     return FSDP_OK;
 }
@@ -182,14 +271,27 @@ static bool as_number(const fsdp_plain *value, double *out)
 
 static fsdp_status take_numbers(const char *fqn, const fsdp_plain *value, size_t n, char *to)
 {
-    double values[2];
+    const char *want = n == 1 ? "a number" : n == 2 ? "a pair of numbers" : "a list of 3 numbers";
+    double values[MOST_NUMBERS];
     bool is_list = value->kind == FSDP_PLAIN_TUPLE || value->kind == FSDP_PLAIN_LIST;
     if (n == 1 ? !as_number(value, values) : !is_list || value->as.list.n != n)
-        return mismatch(fqn, n == 1 ? "a number" : "a pair of numbers");
+        return mismatch(fqn, want);
     for (size_t i = 0; n > 1 && i < n; i++)
         if (!as_number(&value->as.list.items[i], &values[i]))
-            return mismatch(fqn, "a pair of numbers");
+            return mismatch(fqn, want);
     memcpy(to, values, n * sizeof *values);
+    return FSDP_OK;
+}
+
+static fsdp_status take_count(const char *fqn, const fsdp_plain *value, field_kind kind, char *to)
+{
+    const int64_t most = kind == COUNT ? INT64_MAX : INT_MAX;
+    if (value->kind != FSDP_PLAIN_INT || value->as.integer < 0 || value->as.integer > most)
+        return mismatch(fqn, "a whole number that is at least 0");
+    const int64_t wide = value->as.integer;
+    const int narrow = (int)wide;
+    memcpy(to, kind == COUNT ? (const void *)&wide : &narrow,
+           kind == COUNT ? sizeof wide : sizeof narrow);
     return FSDP_OK;
 }
 
@@ -218,7 +320,9 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
         return FSDP_OK;
     }
     if (f->kind <= RATE)
-        return take_numbers(fqn, value, f->kind == PAIR ? 2 : 1, to);
+        return take_numbers(fqn, value, count_numbers(f->kind), to);
+    if (f->kind == COUNT || f->kind == INT_COUNT)
+        return take_count(fqn, value, f->kind, to);
     return take_flag(fqn, value, f->kind, to);
 }
 
@@ -269,11 +373,13 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Return true if every version of torch writes this option. Some versions lack "foreach" or
- * "maximize". Some lack "decoupled_weight_decay", which distinguishes AdamW from Adam. */
+/* Return true if every version of torch, or of schedulefree, writes this option. Some versions lack
+ * "foreach" or "maximize". Some lack "decoupled_weight_decay", which distinguishes AdamW from
+ * Adam, and some versions of schedulefree lack "scheduled_lr", which no step reads. */
 static bool is_in_every_version(const field *f)
 {
-    return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;
+    return (f->kind <= FLAG && strcmp(f->name, "scheduled_lr") != 0) ||
+           strcmp(f->name, "amsgrad") == 0;
 }
 
 const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,

@@ -16,6 +16,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const ch
 FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                                   const char *optimizer,
                                                   fsdp_optimizer_options *options);
+/* Like fsdp_state_put_group(), but put only the options that the steps of the optimizer change,
+ * such as Schedule-Free's sum of weights. */
+FSDP_MUST_CHECK fsdp_status fsdp_state_put_changing_options(fsdp_state_dict *dict,
+                                                            const char *optimizer,
+                                                            const fsdp_optimizer_options *options,
+                                                            fsdp_state_key *keys, int n_keys,
+                                                            const char *prefix);
 /* Return true if the parameter groups of torch's optimizer `optimizer` have an option `key`. */
 bool fsdp_state_group_has(const char *optimizer, const char *key);
 /* Check that `dict` contains "<group>.<option>" for each option that every version of torch writes

@@ -15,6 +15,19 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
 
+/* Return true if the number of steps is an option of the parameter's group, "k", instead of a state
+ * of each parameter, "step". */
+static bool counts_in_group(const fsdp_optimizer *o)
+{
+    return strcmp(fsdp_optimizer_name(o), "schedule_free_adamw") == 0;
+}
+
+/* Return true if each parameter has the state "step". */
+static bool counts_in_state(const fsdp_optimizer *o)
+{
+    return fsdp_state_counts_steps(o) && !counts_in_group(o);
+}
+
 /* Return true if the number of steps is saved as a tensor, as torch's optimizers do. transformers'
  * Adafactor and bitsandbytes' AdamW8bit save it as a Python int. */
 static bool counts_in_tensor(const fsdp_optimizer *o)
@@ -124,7 +137,7 @@ static fsdp_status put_parameter(fsdp_state_dict *dict, const fsdp_optimizer *o,
     const char *name;
     if (!item->name || !has_state(o, item->parameter))
         return FSDP_OK;
-    if (fsdp_state_counts_steps(o))
+    if (counts_in_state(o))
         FSDP_TRY(put_steps(dict, o, item, flat));
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
         fsdp_tensor *state = fsdp_optimizer_state(o, item->parameter, name);
@@ -300,7 +313,7 @@ static fsdp_status read_steps(set_run *run, size_t i)
     run->steps[i] = item->name ? NOTHING : LEFT_OUT;
     if (!item->name)
         return FSDP_OK;
-    if (fsdp_state_counts_steps(o))
+    if (counts_in_state(o))
         FSDP_TRY(find_state(run, item->name, "step", &step));
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
         if (!fsdp_optimizer_state(o, item->parameter, name))
@@ -315,7 +328,7 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return FSDP_OK;
     if (there < wanted && !(run->options->not_strict && !there))
         return missing_state(item->name, lacking);
-    if (fsdp_state_counts_steps(o) && !step)
+    if (counts_in_state(o) && !step)
         return missing_state(item->name, "step");
     /* Only SGD's state dict has no number of steps. If the dict has a momentum_buffer for this
      * parameter, SGD has taken at least one step. SGD need not know how many steps, so 1 is enough.
@@ -412,6 +425,10 @@ static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
         FSDP_TRY(read_steps(run, i));
     for (size_t g = 0; has_values && g < run->n_groups; g++)
         FSDP_TRY(read_group(run, (int)g));
+    for (size_t i = 0; has_values && counts_in_group(o) && i < run->names.n; i++)
+        if (run->steps[i] > 0)
+            run->steps[i] = run->groups[fsdp_optimizer_group_of(o, run->names.items[i].parameter)]
+                                .schedule_free.k;
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
@@ -477,24 +494,6 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
     return FSDP_OK;
 }
 
-/* Fill the state tensors of a parameter with zeros, as before the first step. */
-static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p)
-{
-    const char *name;
-    for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
-        fsdp_tensor *state = fsdp_optimizer_state(o, p, name);
-        const fsdp_device *device = state ? fsdp_tensor_device(state) : NULL;
-        if (!state || !device->kernels || !fsdp_tensor_numel(state) ||
-            fsdp_optimizer_constant_state(o, k))
-            continue;
-        FSDP_TRY(fsdp_tensor_begin_write(state));
-        device->kernels->fill(device->context, fsdp_tensor_ptr(state), state->dtype, 0.0,
-                              fsdp_tensor_numel(state));
-        fsdp_tensor_end_write(state);
-    }
-    return FSDP_OK;
-}
-
 static fsdp_status apply(const set_run *run)
 {
     FSDP_TRY(fsdp_state_copies_run(&run->copies, run->options));
@@ -503,7 +502,7 @@ static fsdp_status apply(const set_run *run)
         if (run->steps[i] == LEFT_OUT)
             continue;
         if (run->steps[i] == NOTHING)
-            FSDP_TRY(create_state(run->optimizer, p));
+            FSDP_TRY(fsdp_optimizer_clear_state(run->optimizer, p));
         FSDP_TRY(
             fsdp_optimizer_set_steps(run->optimizer, p, run->steps[i] > 0 ? run->steps[i] : 0));
     }

@@ -60,9 +60,9 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* Remove all entries except "state" from *optim, so that loading keeps this run's optimizer
- * options. */
-static fsdp_status drop_options(fsdp_state_dict **optim)
+/* Remove all entries from *optim except "state" and what the steps have changed in param_groups, so
+ * that loading keeps this run's optimizer options. */
+static fsdp_status drop_options(const fsdp_optimizer *optimizer, fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;
     fsdp_status status = fsdp_state_dict_part(*optim, "state", &part);
@@ -70,6 +70,8 @@ static fsdp_status drop_options(fsdp_state_dict **optim)
         status = fsdp_state_dict_create(&kept);
     if (status == FSDP_OK)
         status = fsdp_state_dict_add(kept, "state", part);
+    if (status == FSDP_OK)
+        status = fsdp_state_add_changing_options(kept, *optim, optimizer);
     fsdp_state_dict_destroy(part);
     fsdp_state_dict_destroy(*optim);
     *optim = kept;
@@ -83,7 +85,7 @@ static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
     FSDP_TRY(
         fsdp_get_state_dict(t->loop.module, t->loop.optimizer, &options, &s->model, &s->optim));
-    return to_load ? drop_options(&s->optim)
+    return to_load ? drop_options(t->loop.optimizer, &s->optim)
                    : fsdp_state_put_initial_lr(s->optim, fsdp_optimizer_n_groups(t->loop.optimizer),
                                                t->schedule.lr);
 }

@@ -100,6 +100,7 @@ fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
 #define SGD(member) offsetof(fsdp_optimizer_options, sgd.member)
 #define ADAFACTOR(member) offsetof(fsdp_optimizer_options, adafactor.member)
 #define MUON(member) offsetof(fsdp_optimizer_options, muon.member)
+#define SCHEDULE_FREE(member) offsetof(fsdp_optimizer_options, schedule_free.member)
 #define TO(member) offsetof(fsdp_train_config, member)
 
 /* A field of an optimizer's options, and the flag that sets it. */
@@ -143,12 +144,23 @@ static const flag_field muon[] = {{"lr", MUON(lr), TO(lr), false},
                                   {"beta2", MUON(beta2), TO(beta2), false},
                                   {NULL, 0, 0, false}};
 
+static const flag_field schedule_free[] = {
+    {"lr", SCHEDULE_FREE(lr), TO(lr), false},
+    {"beta1", SCHEDULE_FREE(beta1), TO(beta1), false},
+    {"beta2", SCHEDULE_FREE(beta2), TO(beta2), false},
+    {"eps", SCHEDULE_FREE(eps), TO(eps), false},
+    {"weight-decay", SCHEDULE_FREE(weight_decay), TO(weight_decay), false},
+    {"schedule-free-r", SCHEDULE_FREE(r), TO(schedule_free_r), false},
+    {"weight-lr-power", SCHEDULE_FREE(weight_lr_power), TO(weight_lr_power), false},
+    {NULL, 0, 0, false}};
+
 static const flag_field *fields_of(const fsdp_train_config *c)
 {
-    return c->optimizer == FSDP_OPTIMIZER_SGD         ? sgd
-           : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR ? adafactor
-           : c->optimizer == FSDP_OPTIMIZER_MUON      ? muon
-                                                      : adamw;
+    return c->optimizer == FSDP_OPTIMIZER_SGD                   ? sgd
+           : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR           ? adafactor
+           : c->optimizer == FSDP_OPTIMIZER_MUON                ? muon
+           : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW ? schedule_free
+                                                                : adamw;
 }
 
 static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
@@ -242,6 +254,25 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
                       r->parameters[0].ours.adamw.l2 ? "adam" : "adamw");
 }
 
+/* Print how the Newton-Schulz iteration of this run differs from the saved one. */
+static void print_iteration(const fsdp_trainer *t, const fsdp_foreign_report *r)
+{
+    for (size_t i = 0; t->config->optimizer == FSDP_OPTIMIZER_MUON && t->out && i < r->n; i++) {
+        const fsdp_muon_options *now = &r->parameters[i].ours.muon;
+        const fsdp_muon_options *then = &r->parameters[i].theirs.muon;
+        const double *a = now->ns_coefficients, *b = then->ns_coefficients;
+        if (now->use_adamw)
+            continue;
+        if (now->ns_steps != then->ns_steps)
+            fprintf(t->out, "resuming with --ns-steps %d, which was %d\n", now->ns_steps,
+                    then->ns_steps);
+        if (a[0] != b[0] || a[1] != b[1] || a[2] != b[2])
+            fprintf(t->out, "resuming with --ns-coefficients %g,%g,%g, which was %g,%g,%g\n", a[0],
+                    a[1], a[2], b[0], b[1], b[2]);
+        return;
+    }
+}
+
 /* Compare the saved options with this run's, and print the differences on rank 0. All ranks have
  * the same report, so all return the same status. */
 static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_report *r)
@@ -249,6 +280,7 @@ static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_rep
     for (size_t i = 0; i < r->n_notes && t->out; i++)
         fprintf(t->out, "resuming: %s\n", r->notes[i]);
     FSDP_TRY(check_class(t, r));
+    print_iteration(t, r);
     for (const flag_field *f = fields_of(t->config); f->flag; f++)
         for (size_t i = 0; i < r->n; i++)
             FSDP_TRY(print_difference(t, r, f, i));

@@ -14,11 +14,13 @@ typedef struct group_options {
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
     fsdp_muon_options muon;
+    fsdp_schedule_free_options schedule_free;
 } group_options;
 
-/* Return the options of a group with this weight decay. Adafactor's scale_parameter and
+/* Set *options to those of a group with this weight decay. Adafactor's scale_parameter and
  * relative_step are off by default, as in transformers' Trainer. */
-static group_options options_of(const fsdp_train_config *c, double weight_decay)
+static fsdp_status options_of(const fsdp_train_config *c, double weight_decay,
+                              group_options *options)
 {
     fsdp_muon_options muon = fsdp_muon_defaults();
     muon.lr = c->lr;
@@ -30,7 +32,16 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
     muon.beta1 = c->beta1;
     muon.beta2 = c->beta2;
     muon.adamw_eps = c->eps;
-    return (group_options){
+    FSDP_TRY(fsdp_train_ns_coefficients(c, muon.ns_coefficients));
+    fsdp_schedule_free_options schedule_free = fsdp_schedule_free_adamw_defaults();
+    schedule_free.lr = c->lr;
+    schedule_free.beta1 = c->beta1;
+    schedule_free.beta2 = c->beta2;
+    schedule_free.eps = c->eps;
+    schedule_free.weight_decay = weight_decay;
+    schedule_free.r = c->schedule_free_r;
+    schedule_free.weight_lr_power = c->weight_lr_power;
+    *options = (group_options){
         .adamw = {.lr = c->lr,
                   .beta1 = c->beta1,
                   .beta2 = c->beta2,
@@ -56,7 +67,9 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .scale_parameter = c->scale_parameter,
                       .relative_step = c->relative_step,
                       .warmup_init = c->warmup_init},
-        .muon = muon};
+        .muon = muon,
+        .schedule_free = schedule_free};
+    return FSDP_OK;
 }
 
 /* Create the optimizer. It has one group with the parameters of `module`, or no group if `module`
@@ -64,7 +77,8 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
 static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *module,
                                     fsdp_optimizer **optimizer)
 {
-    const group_options o = options_of(c, c->weight_decay);
+    group_options o;
+    FSDP_TRY(options_of(c, c->weight_decay, &o));
     if (c->optimizer == FSDP_OPTIMIZER_SGD)
         return fsdp_sgd_create(module, &o.sgd, optimizer);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
@@ -73,6 +87,8 @@ static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *mod
         return fsdp_muon_create(module, &o.muon, optimizer);
     if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
         return fsdp_adamw_8bit_create(module, &o.adamw, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW)
+        return fsdp_schedule_free_adamw_create(module, &o.schedule_free, optimizer);
     return fsdp_adamw_create(module, &o.adamw, optimizer);
 }
 
@@ -100,9 +116,10 @@ static fsdp_status add_muon_groups(const fsdp_muon_options *options,
 static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
                              const fsdp_parameter_list *list, fsdp_optimizer *optimizer)
 {
-    const group_options o = options_of(c, weight_decay);
+    group_options o;
     if (!list->n)
         return FSDP_OK;
+    FSDP_TRY(options_of(c, weight_decay, &o));
     if (c->optimizer == FSDP_OPTIMIZER_SGD)
         return fsdp_sgd_add_group(optimizer, list, &o.sgd);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
@@ -111,6 +128,8 @@ static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
         return add_muon_groups(&o.muon, list, optimizer);
     if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
         return fsdp_adamw_8bit_add_group(optimizer, list, &o.adamw);
+    if (c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW)
+        return fsdp_schedule_free_adamw_add_group(optimizer, list, &o.schedule_free);
     return fsdp_adamw_add_group(optimizer, list, &o.adamw);
 }
 

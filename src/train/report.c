@@ -19,6 +19,7 @@
 #include "src/tensor/cards.h"
 #include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
+#include "src/train_config/config_trainer.h"
 
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
 {
@@ -83,15 +84,16 @@ static void print_rate(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     const fsdp_lr_schedule *s = &t->schedule;
+    const int64_t warmup = fsdp_train_warmup_steps(c, t->total_steps);
     if (c->relative_step) {
         fprintf(t->out, "learning rate: chosen by Adafactor (--relative-step)\n");
         return;
     }
     fprintf(t->out, "learning rate: %g", s->lr);
     print_change(t);
-    if (s->warmup_steps > 0)
-        fprintf(t->out, ", after a warmup of %lld step%s", (long long)s->warmup_steps,
-                s->warmup_steps == 1 ? "" : "s");
+    if (warmup > 0)
+        fprintf(t->out, ", after a warmup of %lld step%s", (long long)warmup,
+                warmup == 1 ? "" : "s");
     fprintf(t->out, " (--lr-schedule %s", schedule_name(s->kind));
     if (c->schedule_by_task)
         fprintf(t->out, ", the default of %s", fsdp_train_task_name(t->task));

@@ -10,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/optim/optimizer.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/text_prefix.h"
 #include "src/report/human.h"
@@ -439,6 +440,15 @@ static fsdp_status open_grad_scaler(fsdp_trainer *t)
                : FSDP_OK;
 }
 
+/* Schedule-Free AdamW has a warmup of its own, so take it out of the schedule. */
+static void move_warmup(fsdp_trainer *t)
+{
+    for (int g = 0; g < fsdp_optimizer_n_groups(t->loop.optimizer); g++)
+        fsdp_optimizer_group_options(t->loop.optimizer, g)->schedule_free.warmup_steps =
+            t->schedule.warmup_steps;
+    t->schedule.warmup_steps = 0;
+}
+
 static fsdp_status open_schedule(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -464,6 +474,8 @@ static fsdp_status open_schedule(fsdp_trainer *t)
         .power = c->lr_power,
         .num_cycles = c->num_cycles,
         .total_steps = t->total_steps};
+    if (c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW)
+        move_warmup(t);
     return fsdp_lr_schedule_check(&t->schedule);
 }
 

@@ -2,6 +2,7 @@
  * given, and checks that no values contradict each other. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -335,6 +336,7 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
     const bool given = fsdp_options_given(options, "lr-schedule");
     c->schedule_by_task = !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 &&
                           c->min_lr_rate <= 0 && !c->relative_step;
+    const bool free = c->schedule_by_task && c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW;
     for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
         c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
     c->given_lr_decay = c->lr_decay;
@@ -342,6 +344,10 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
     else if (!given && (c->min_lr > 0 || c->min_lr_rate > 0))
         c->lr_schedule = FSDP_LR_COSINE;
+    if (free) {
+        c->lr_schedule = FSDP_LR_CONSTANT;
+        c->schedule_by_task = false;
+    }
     c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
     if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr") &&
         c->min_lr_rate <= 0)
@@ -510,10 +516,14 @@ static fsdp_status check_model(const fsdp_train_config *c)
 
 static const char *optimizer_name(int optimizer)
 {
-    static const char *const names[] = {
-        [FSDP_OPTIMIZER_ADAMW] = "adamw",           [FSDP_OPTIMIZER_SGD] = "sgd",
-        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",   [FSDP_OPTIMIZER_ADAM] = "adam",
-        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit", [FSDP_OPTIMIZER_MUON] = "muon"};
+    static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
+                                        [FSDP_OPTIMIZER_SGD] = "sgd",
+                                        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
+                                        [FSDP_OPTIMIZER_ADAM] = "adam",
+                                        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit",
+                                        [FSDP_OPTIMIZER_MUON] = "muon",
+                                        [FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW] =
+                                            "schedule_free_adamw"};
     return names[optimizer];
 }
 
@@ -537,7 +547,8 @@ static bool takes_adam_option(int optimizer, const char *option)
 
 static const char *adam_names(const char *option)
 {
-    return is_moment_option(option)          ? "adamw, adam, adamw_8bit and muon"
+    return is_moment_option(option)          ? "adamw, adam, adamw_8bit, muon and "
+                                               "schedule_free_adamw"
            : strcmp(option, STOCHASTIC) == 0 ? "adamw, adam and adamw_8bit"
                                              : "adamw and adam";
 }
@@ -554,6 +565,9 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
                 {STOCHASTIC, FSDP_OPTIMIZER_ADAMW},
                 {"adjust-lr-fn", FSDP_OPTIMIZER_MUON},
                 {"ns-steps", FSDP_OPTIMIZER_MUON},
+                {"ns-coefficients", FSDP_OPTIMIZER_MUON},
+                {"weight-lr-power", FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW},
+                {"schedule-free-r", FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW},
                 {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
                 {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
                 {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
@@ -612,8 +626,35 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
     return FSDP_OK;
 }
 
+static fsdp_status check_schedule_free(const fsdp_train_config *c)
+{
+    if (c->optimizer != FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW || c->lr_schedule == FSDP_LR_CONSTANT)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--optimizer schedule_free_adamw has a constant rate after --warmup-steps: "
+                      "leave --lr-schedule, --min-lr and what belongs to a schedule out, or give "
+                      "--lr-schedule constant");
+}
+
+fsdp_status fsdp_train_ns_coefficients(const fsdp_train_config *c, double coefficients[3])
+{
+    const fsdp_option_list *list = &c->ns_coefficients;
+    bool good = list->count == 3;
+    for (size_t i = 0; good && i < 3; i++) {
+        char *end;
+        coefficients[i] = strtod(list->items[i], &end);
+        good = *list->items[i] && !*end && isfinite(coefficients[i]);
+    }
+    if (good && coefficients[2] != 0.0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--ns-coefficients: three numbers are needed, of which the last is not 0: "
+                      "3.4445,-4.775,2.0315");
+}
+
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
+    double coefficients[3];
     const bool has_end = c->min_lr > 0 || c->min_lr_rate > 0;
     if (c->min_lr_rate > 0 && fsdp_options_asked_for(options, "min-lr"))
         return fsdp_error(FSDP_ERR_INVALID,
@@ -629,6 +670,8 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
     FSDP_TRY(fsdp_train_check_do_train(c, options));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
+    FSDP_TRY(check_schedule_free(c));
+    FSDP_TRY(fsdp_train_ns_coefficients(c, coefficients));
     FSDP_TRY(check_of_optimizer(c, options));
     if (c->max_grad_norm > 0 && c->clip_value > 0)
         return fsdp_error(

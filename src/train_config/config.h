@@ -53,7 +53,8 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_ADAFACTOR,
     FSDP_OPTIMIZER_ADAM, /* like AdamW, but weight decay is added to the gradient */
     FSDP_OPTIMIZER_ADAMW_8BIT,
-    FSDP_OPTIMIZER_MUON /* Muon updates the matrices in blocks, and AdamW all other parameters */
+    FSDP_OPTIMIZER_MUON, /* matrices of blocks by Muon, all other parameters by AdamW */
+    FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
 } fsdp_optimizer_kind;
 
 typedef enum fsdp_auto_wrap_policy {
@@ -201,10 +202,12 @@ typedef struct fsdp_train_config {
     /* option of Adafactor; NAN: there is no first moment */
     double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
-    int adjust_lr_fn;        /* fsdp_muon_adjust_lr */
-    int ns_steps;            /* fsdp_muon_options.ns_steps */
-    double max_grad_norm;    /* 0: no clipping */
-    bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
+    int adjust_lr_fn;                        /* fsdp_muon_adjust_lr */
+    int ns_steps;                            /* fsdp_muon_options.ns_steps */
+    fsdp_option_list ns_coefficients;        /* three numbers: fsdp_train_ns_coefficients() */
+    double schedule_free_r, weight_lr_power; /* fsdp_schedule_free_options */
+    double max_grad_norm;                    /* 0: no clipping */
+    bool error_if_nonfinite;                 /* end the run if the gradient norm is not finite */
     /* p of the p-norm of the gradients, which is printed and used for clipping; may be INFINITY */
     double grad_norm_type;
     double clip_value; /* 0: no clipping */
@@ -424,8 +427,11 @@ static inline bool fsdp_optimizer_is_adam(int optimizer)
 static inline bool fsdp_optimizer_has_betas(int optimizer)
 {
     return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT ||
-           optimizer == FSDP_OPTIMIZER_MUON;
+           optimizer == FSDP_OPTIMIZER_MUON || optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW;
 }
+/* Set `coefficients` to the three numbers of --ns-coefficients. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_ns_coefficients(const fsdp_train_config *config,
+                                                       double coefficients[3]);
 /* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);
 /* Return true if the strategy can use several replicas of the model. */

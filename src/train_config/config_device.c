@@ -40,8 +40,10 @@ static fsdp_status check_kernels_of_cards(const fsdp_train_config *c)
     const char *flag = c->quantize.load_in_4bit                    ? "--load-in-4bit"
                        : c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT ? "--optimizer adamw_8bit"
                        : c->optimizer == FSDP_OPTIMIZER_MUON       ? "--optimizer muon"
-                       : c->bf16_stochastic_round                  ? "--bf16-stochastic-round"
-                                                                   : NULL;
+                       : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
+                           ? "--optimizer schedule_free_adamw"
+                       : c->bf16_stochastic_round ? "--bf16-stochastic-round"
+                                                  : NULL;
     if (!flag || !fsdp_train_uses_cards(c))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,

@@ -244,7 +244,7 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
     if (fsdp_train_is_ignored_adam(config, options, name))
         return "is for adamw and its relatives, and another optimizer is given";
     if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
-        fsdp_train_is_without_warmup(options))
+        fsdp_train_is_without_warmup(config, options))
         return "transformers' schedule constant has no warmup; constant_with_warmup has";
     if (strcmp(name, "epochs") == 0 && ((const fsdp_train_config *)config)->max_steps > 0 &&
         fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))

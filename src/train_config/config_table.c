@@ -26,6 +26,8 @@ static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_f
                                          "adam",
                                          "adamw_8bit|adamw_bnb_8bit|adamw_torch_8bit|adamw8bit",
                                          "muon",
+                                         "schedule_free_adamw|schedule-free-adamw|"
+                                         "AdamWScheduleFree",
                                          NULL};
 static const char *const adjustments[] = {"original", "match_rms_adamw", NULL};
 static const char *const schedules[] = {
@@ -276,7 +278,9 @@ static const fsdp_option table[] = {
      .group = "optimizer and learning rate",
      .help = "how weights are updated; adam: weight decay is added to the gradient; adamw_8bit: "
              "AdamW with moments in 8 bits, about 2 bytes a parameter instead of 8; muon: Muon for "
-             "the matrices of blocks, AdamW for all other parameters"},
+             "the matrices of blocks, AdamW for all other parameters; schedule_free_adamw: "
+             "Schedule-Free AdamW, with a constant rate after --warmup-steps instead of a "
+             "schedule"},
     {.name = "lr", .aliases = "learning-rate", .type = FSDP_OPTION_DOUBLE, PLACE(lr),
      .bounds = FSDP_AT_LEAST(0), .shown_default = "seq2seq: 0.002, the FSDP tutorial's; "
      "other tasks: 2e-5", .help = "learning rate"},
@@ -303,6 +307,16 @@ static const fsdp_option table[] = {
     {.name = "ns-steps", .type = FSDP_OPTION_INT, PLACE(ns_steps), .value = "5",
      .bounds = FSDP_BETWEEN(0, 99),
      .help = "muon only: steps of the Newton-Schulz iteration, which makes an update orthogonal"},
+    {.name = "ns-coefficients", .type = FSDP_OPTION_LIST, PLACE(ns_coefficients),
+     .value = "3.4445,-4.775,2.0315", .metavar = "A,B,C",
+     .help = "muon only: coefficients of the Newton-Schulz iteration"},
+    {.name = "weight-lr-power", .type = FSDP_OPTION_DOUBLE, PLACE(weight_lr_power), .value = "2",
+     .metavar = "P",
+     .help = "schedule_free_adamw only: a step's weight in the average is the largest rate so far "
+             "to the power P"},
+    {.name = "schedule-free-r", .type = FSDP_OPTION_DOUBLE, PLACE(schedule_free_r), .value = "0",
+     .metavar = "R",
+     .help = "schedule_free_adamw only: the weight of step t also has the factor t to the power R"},
     {.name = "beta1", .aliases = "adam-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(beta1),
      .value = "0.9", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
     {.name = "beta2", .aliases = "adam-beta2", .type = FSDP_OPTION_DOUBLE, PLACE(beta2),

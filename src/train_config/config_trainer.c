@@ -164,10 +164,11 @@ bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *
     return false;
 }
 
-bool fsdp_train_is_without_warmup(const fsdp_options *options)
+bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "lr-schedule");
-    return text && strcasecmp(text, "constant") == 0 &&
+    return text && c->optimizer != FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW &&
+           strcasecmp(text, "constant") == 0 &&
            fsdp_train_is_spelled(options, "lr-schedule", "lr-scheduler-type");
 }
 
@@ -182,7 +183,7 @@ void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *optio
      */
     if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
         c->epochs = (double)INFINITY;
-    if (fsdp_train_is_without_warmup(options))
+    if (fsdp_train_is_without_warmup(c, options))
         c->warmup_steps = c->warmup_ratio = 0;
 }
 

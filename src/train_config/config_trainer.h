@@ -46,8 +46,9 @@ bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *
                                 const char *name);
 /* Return true if the user chose the schedule `constant` by transformers' option
  * --lr-scheduler-type, where it has no warmup. transformers' constant_with_warmup and this
- * project's --lr-schedule constant may have a warmup. */
-bool fsdp_train_is_without_warmup(const fsdp_options *options);
+ * project's --lr-schedule constant may have a warmup. Schedule-Free AdamW
+ * has a warmup of its own, whatever the schedule is. */
+bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options *options);
 /* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. Some options
  * have one meaning under this project's name and another one under transformers' name: apply the
  * meaning of the name that the user wrote. */

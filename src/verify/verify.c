@@ -33,6 +33,7 @@ static bool is_input(const char *name)
                                          "final_params.safetensors",
                                          "params.json",
                                          "optim.safetensors",
+                                         "states.safetensors",
                                          "README.md"};
     for (size_t i = 0; i < FSDP_LENGTH(inputs); i++)
         if (strcmp(name, inputs[i]) == 0)
@@ -65,6 +66,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
         {"relative_buckets.json", fsdp_verify_buckets, false},
         {"shards.json", fsdp_verify_shards, false},
         {"optim.json", fsdp_verify_optim, false},
+        {"states.json", fsdp_verify_states, false},
         {"clip.safetensors", fsdp_verify_clip, false},
         {"schedules.json", fsdp_verify_schedules, false},
         {"float8.safetensors", fsdp_verify_float8, false},

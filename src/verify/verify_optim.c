@@ -56,10 +56,8 @@ static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_
     return status;
 }
 
-/* Set *values to the n elements for one step in the tensor `name`. The tensor is [steps, n], or [n]
- * if there is only one step. The caller owns *values. */
-static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *name, int64_t step,
-                             int64_t n, float **values)
+fsdp_status fsdp_verify_read_part(const fsdp_checkpoint_reader *file, const char *name,
+                                  int64_t step, int64_t n, float **values)
 {
     const fsdp_checkpoint_entry *entry;
     float *all;
@@ -73,8 +71,7 @@ static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *nam
     return FSDP_OK;
 }
 
-/* Copy this rank's rows of p from `whole`, which has all rows of p. */
-static fsdp_status set_values(fsdp_parameter *p, const float *whole)
+fsdp_status fsdp_verify_set_values(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p);
     int64_t begin, end, rows = fsdp_parameter_shape(p)[0];
@@ -87,7 +84,7 @@ static fsdp_status set_values(fsdp_parameter *p, const float *whole)
     return status;
 }
 
-static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
+fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p), *grad;
     int64_t begin, end, rows = fsdp_parameter_shape(p)[0];
@@ -104,8 +101,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set`, which is set_values() or set_grad(), for every parameter, with the parameter's
- * elements for step `step`. They are in the file's tensor <prefix><name of the
+/* Call `set`, which is fsdp_verify_set_values() or fsdp_verify_set_grad(), for every parameter,
+ * with the parameter's elements for step `step`. They are in the file's tensor <prefix><name of the
  * parameter><suffix>. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
@@ -115,8 +112,8 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
         char name[160];
         float *values;
         snprintf(name, sizeof name, "%s%s%s", prefix, list->items[i].name, suffix);
-        FSDP_TRY(
-            read_part(file, name, step, fsdp_parameter_numel(list->items[i].parameter), &values));
+        FSDP_TRY(fsdp_verify_read_part(file, name, step,
+                                       fsdp_parameter_numel(list->items[i].parameter), &values));
         fsdp_status status = set(list->items[i].parameter, values);
         fsdp_free(values);
         FSDP_TRY(status);
@@ -124,15 +121,12 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
- * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
- * magnitude. If the quotient is larger than *largest, set *largest to the quotient. */
-static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
-                                const char *name, int64_t step, int64_t n, double *largest)
+fsdp_status fsdp_verify_compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
+                                     const char *name, int64_t step, int64_t n, double *largest)
 {
     float *got, *want = NULL;
     FSDP_TRY(fsdp_verify_full(local, &got));
-    fsdp_status status = read_part(file, name, step, n, &want);
+    fsdp_status status = fsdp_verify_read_part(file, name, step, n, &want);
     if (status == FSDP_OK) {
         double magnitude = 0;
         for (int64_t i = 0; i < n; i++)
@@ -162,14 +156,14 @@ typedef struct optim_run {
 
 static fsdp_status run_step(optim_run *r, int64_t step)
 {
-    FSDP_TRY(set_all(&r->list, r->file, "", ".grads", step, set_grad));
+    FSDP_TRY(set_all(&r->list, r->file, "", ".grads", step, fsdp_verify_set_grad));
     FSDP_TRY(fsdp_optimizer_step(r->optimizer, 1.0f));
     for (size_t i = 0; i < r->list.n; i++) {
         const fsdp_parameter *p = r->list.items[i].parameter;
         char name[160];
         snprintf(name, sizeof name, "%s.%s.params", r->unit, r->list.items[i].name);
-        FSDP_TRY(compare_part(fsdp_parameter_local(p), r->file, name, step, fsdp_parameter_numel(p),
-                              &r->params));
+        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_local(p), r->file, name, step,
+                                          fsdp_parameter_numel(p), &r->params));
     }
     return FSDP_OK;
 }
@@ -188,7 +182,8 @@ static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
         fsdp_tensor *state =
             fsdp_optimizer_state(r->optimizer, item->parameter, entry->name + strlen(prefix));
         if (state)
-            FSDP_TRY(compare_part(state, r->file, entry->name, 0, entry->numel, &r->state));
+            FSDP_TRY(
+                fsdp_verify_compare_part(state, r->file, entry->name, 0, entry->numel, &r->state));
         else
             r->state = (double)INFINITY;
     }
@@ -197,7 +192,7 @@ static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
 
 static fsdp_status run_unit(optim_run *r, int64_t steps)
 {
-    FSDP_TRY(set_all(&r->list, r->file, "", ".start", 0, set_values));
+    FSDP_TRY(set_all(&r->list, r->file, "", ".start", 0, fsdp_verify_set_values));
     for (int64_t step = 0; step < steps; step++)
         FSDP_TRY(run_step(r, step));
     for (size_t i = 0; i < r->list.n; i++)
@@ -283,18 +278,18 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     double total, difference = 0;
     float *want;
     char name[160];
-    FSDP_TRY(set_all(list, file, "grad.", "", 0, set_grad));
+    FSDP_TRY(set_all(list, file, "grad.", "", 0, fsdp_verify_set_grad));
     FSDP_TRY(fsdp_clip_grad_norm(list, max_norm, &options, &total, NULL));
     snprintf(name, sizeof name, "%s.total_norm", unit);
-    FSDP_TRY(read_part(file, name, 0, 1, &want));
+    FSDP_TRY(fsdp_verify_read_part(file, name, 0, 1, &want));
     fsdp_verify_compared(c, fabs(total / (double)want[0] - 1), tolerance, "relative",
                          "clip.safetensors: %s", name);
     fsdp_free(want);
     for (size_t i = 0; i < list->n; i++) {
         const fsdp_parameter *p = list->items[i].parameter;
         snprintf(name, sizeof name, "%s.clipped.%s", unit, list->items[i].name);
-        FSDP_TRY(compare_part(fsdp_parameter_grad(p), file, name, 0, fsdp_parameter_numel(p),
-                              &difference));
+        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_grad(p), file, name, 0,
+                                          fsdp_parameter_numel(p), &difference));
     }
     fsdp_verify_compared(c, difference, tolerance, "of the largest", "clip.safetensors: %s.clipped",
                          unit);

@@ -122,3 +122,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training 
 /* Compare each parameter with its value before training. params.json lists the parameters that must
  * differ in some bit, and those that must be equal in every bit. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);
+
+/* --- optimizers without a model: verify_optim.c --- */
+/* Set *values to the n elements for one step in the tensor `name`. The tensor is [steps, n], or [n]
+ * if there is only one step. The caller owns *values. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_read_part(const fsdp_checkpoint_reader *file,
+                                                  const char *name, int64_t step, int64_t n,
+                                                  float **values);
+/* Set this rank's rows of the parameter from `whole`, which has all rows. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_set_values(fsdp_parameter *p, const float *whole);
+/* The same for the parameter's gradient. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole);
+/* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
+ * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
+ * magnitude. If the quotient is larger than *largest, set *largest to the quotient. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_part(fsdp_tensor *local,
+                                                     const fsdp_checkpoint_reader *file,
+                                                     const char *name, int64_t step, int64_t n,
+                                                     double *largest);

@@ -186,8 +186,20 @@ keep adafactor2
 train 1 --optimizer adafactor --lr 0.01 --gradient-accumulation-steps 2
 keep adafactor1
 check adafactor_gives_the_same_bits_at_any_world_size same adafactor1 adafactor2
+train 2 --optim schedule_free_adamw --warmup-steps 2 --validation-data validation.jsonl --evaluation-steps 1
+expect schedule_free_adamw_trains 0
+keep free2
+validated=$(sed -n 's/^validation [0-9]* //p' free2.numbers | tail -n 1)
+run evaluate --model o --data validation.jsonl --json
+evaluated=$(sed -n 's/.*"loss": \([^,]*\),.*/\1/p' out)
+check the_saved_model_is_the_one_that_was_validated awk "BEGIN { d = $validated - $evaluated; exit !(d * d < 1e-12) }"
+grep -v validation free2.numbers >free2.steps
+mv free2.steps free2.numbers
+train 1 --optim schedule_free_adamw --warmup-steps 2 --gradient-accumulation-steps 2
+keep free1
+check evaluations_and_ranks_change_no_bit same free1 free2
 train 1 --optimizer adafactor --beta1 0.5
-refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, adam, adamw_8bit and muon, not adafactor'
+refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, adam, adamw_8bit, muon and schedule_free_adamw, not adafactor'
 
 # --- options ---
 train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2

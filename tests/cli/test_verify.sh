@@ -61,6 +61,17 @@ for line in 'bert: hidden.bert.embeddings' 'bert: hidden.bert.pooler' 'bert: log
     else bad "compares $line" "no such line"
     fi
 done
+for n in 1 2 3; do
+    run launch -n $n verify "$golden/states"
+    expect ranks_${n}_give_the_numbers_of_other_optimizers 0 '^verify: 29 compared, 0 failed, 0 not compared$' out
+done
+mkdir "$dir/states"
+cp "$golden"/states/* "$dir/states"
+sed -i 's/"warmup_steps": 6/"warmup_steps": 7/; s/"muon_match"/"lion"/' "$dir/states/states.json"
+run verify "$dir/states"
+expect another_warmup_is_another_result 1 '^states: states.json: schedule_free_20: params: .*: FAILED$' out
+check what_no_case_has_is_reported shows '^states: muon_match.tall.params: not compared: no case of states.json has this tensor$'
+check and_an_unknown_optimizer shows '^states: states.json: lion: not compared: '
 for n in 1 2 3 4; do
     run launch -n $n verify "$golden/optim"
     expect ranks_${n}_give_torchs_optimizers 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out

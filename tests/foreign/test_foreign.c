@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fsdp.h>
+#include <fsdp/dtensor.h>
 
 #include "src/base/assert.h"
 #include "src/base/io.h"
@@ -435,6 +436,93 @@ TEST_RANKS(large_counts_of_steps_are_read_exactly, 2)
         ASSERT_INT(fsdp_optimizer_steps(resumed.optimizer, resumed.list.items[i].parameter),
                    12345679);
     fsdp_foreign_report_free(&report);
+    state_case_close(&resumed);
+    state_case_close(&saved);
+    remove_path(t, path);
+}
+
+/* ---- scales of bitsandbytes ------------------------------------------------------------------ */
+
+/* Replace absmax1 of a parameter by scales i + 1 of the blocks of the flat parameter. */
+static fsdp_status put_flat_scales(const state_case *c, const fsdp_named_parameter *p,
+                                   fsdp_state_dict *to)
+{
+    enum {
+        BLOCK = 256
+    };
+    const int64_t n = (fsdp_parameter_numel(p->parameter) + BLOCK - 1) / BLOCK;
+    float scales[MAX_VALUES];
+    char name[128];
+    fsdp_tensor *tensor;
+    for (int64_t i = 0; i < n; i++)
+        scales[i] = (float)(i + 1);
+    FSDP_TRY(
+        fsdp_tensor_from_data(c->device, FSDP_DTYPE_F32, 1, &n, scales, FSDP_TAG_DATA, &tensor));
+    snprintf(name, sizeof name, "optim.state.%s.absmax1", p->name);
+    const fsdp_status status = put_under(to, name, &(fsdp_state_entry){.tensor = tensor});
+    fsdp_tensor_release(tensor);
+    return status;
+}
+
+/* Check that each row of absmax1 has the scale of the block of 256 elements that contains it. */
+static void check_scales(fsdp_test *t, const state_case *c, const fsdp_named_parameter *p,
+                         int64_t inner)
+{
+    fsdp_tensor *full;
+    ASSERT_OK(fsdp_full_tensor(fsdp_optimizer_state(c->optimizer, p->parameter, "absmax1"), &full));
+    const float *have = fsdp_tensor_data(full);
+    const int64_t rows = fsdp_tensor_numel(full);
+    ASSERT_INT(rows, fsdp_parameter_shape(p->parameter)[0]);
+    for (int64_t r = 0; r < rows; r++)
+        ASSERT_F32(have[r], (float)(r * inner / 256 + 1));
+    fsdp_tensor_release(full);
+}
+
+/* bitsandbytes counts blocks in the flat parameter. Rows that divide a block share its scale. Rows
+ * of 272 elements are crossed by blocks. */
+TEST_RANKS(scales_of_flat_blocks_are_given_to_rows, 3)
+{
+    static const layout l = {"model.", "optim.", "", false, false};
+    state_case saved, resumed;
+    fsdp_state_dict *dict;
+    fsdp_foreign_report report;
+    const fsdp_named_parameter *crossed = NULL;
+    char path[64];
+    int n = 0;
+    test_path(t, "", path);
+    ASSERT_OK(state_case_open(&saved, t->group, STATE_CASE_ADAMW_8BIT, 1));
+    ASSERT_OK(state_case_train(&saved, 2));
+    ASSERT_OK(relayout(&saved, &l, &dict));
+    for (size_t i = 0; i < saved.list.n; i++) {
+        const fsdp_named_parameter *p = &saved.list.items[i];
+        if (!fsdp_optimizer_state(saved.optimizer, p->parameter, "absmax1"))
+            continue;
+        if (fsdp_parameter_shape(p->parameter)[1] == 16)
+            ASSERT_OK(put_flat_scales(&saved, p, dict));
+        else
+            crossed = p;
+    }
+    ASSERT(crossed);
+    ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
+    ASSERT_OK(state_case_open(&resumed, t->group, STATE_CASE_ADAMW_8BIT, 2));
+    ASSERT_OK(load(&resumed, path, &report));
+    fsdp_foreign_report_free(&report);
+    for (size_t i = 0; i < resumed.list.n; i++) {
+        const fsdp_named_parameter *p = &resumed.list.items[i];
+        if (!fsdp_optimizer_state(resumed.optimizer, p->parameter, "absmax1") ||
+            fsdp_parameter_shape(p->parameter)[1] != 16)
+            continue;
+        check_scales(t, &resumed, p, 16);
+        CHECK_HERE();
+        n++;
+    }
+    ASSERT(n > 1);
+    remove_path(t, path);
+    ASSERT_OK(put_flat_scales(&saved, crossed, dict));
+    ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
+    ASSERT_ERROR(load(&resumed, path, &report), FSDP_ERR_UNSUPPORTED,
+                 "blocks of 256 elements cross the rows of 272 elements");
+    fsdp_state_dict_destroy(dict);
     state_case_close(&resumed);
     state_case_close(&saved);
     remove_path(t, path);

@@ -86,6 +86,86 @@ TEST(adamw_equals_the_formula_in_every_variant)
     variants_close(&v);
 }
 
+/* --- schedule_free --- */
+
+/* Arrays of one parameter. */
+typedef struct free_arrays {
+    float *y, *z, *v, *kept;
+} free_arrays;
+
+static void take_schedule_free(const variant *v, const free_arrays *x, const float *grad, int64_t n,
+                               double average, bool first, void *copy)
+{
+    const fsdp_schedule_free_args args = {.n = n,
+                                          .param = x->y,
+                                          .copy = copy,
+                                          .copy_dtype = FSDP_DTYPE_BF16,
+                                          .z = x->z,
+                                          .exp_avg_sq = x->v,
+                                          .grad = grad,
+                                          .lr = 0.01,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.99,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .average = average,
+                                          .step = 3,
+                                          .first = first,
+                                          .grad_scale = 0.25f};
+    v->k->schedule_free(v->c, &args, 1, NULL);
+}
+
+/* A step of every variant gives the numbers of the formula, and all variants the same bits. */
+static void check_schedule_free(fsdp_test *t, const variants *v, int64_t n, double average,
+                                bool first)
+{
+    operands o = {.n = 0};
+    const size_t bytes = (size_t)n * sizeof(float);
+    float *start[3], *x[2][3], *grad = operand(&o, FSDP_DTYPE_F32, n);
+    uint16_t *copy = operand(&o, FSDP_DTYPE_BF16, n);
+    for (int k = 0; k < 3; k++) {
+        start[k] = operand(&o, FSDP_DTYPE_F32, n);
+        for (int j = 0; j < 2; j++)
+            x[j][k] = operand(&o, FSDP_DTYPE_F32, n);
+        fill_uniform(start[k], FSDP_DTYPE_F32, n, (uint64_t)k, k == 2 ? 0.0 : -1.0, 1.0);
+    }
+    fill_uniform(grad, FSDP_DTYPE_F32, n, 4, -2.0, 2.0);
+    for (int j = 0; j < v->n; j++) {
+        const int to = j != 0;
+        for (int k = 0; k < 3; k++)
+            memcpy(x[to][k], start[k], bytes);
+        take_schedule_free(&v->at[j], &(free_arrays){x[to][0], x[to][1], x[to][2], NULL}, grad, n,
+                           average, first, j ? NULL : copy);
+        for (int k = 0; j && k < 3; k++)
+            ASSERT(memcmp(x[1][k], x[0][k], bytes) == 0);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const double y = (double)start[0][i], z = first ? y : (double)start[1][i];
+        const double g = (double)grad[i] * 0.25;
+        const double s = 0.99 * (double)start[2][i] + 0.01 * g * g;
+        const double u = g / (sqrt(s / (1.0 - pow(0.99, 3.0))) + 1e-8) + 0.1 * y;
+        ASSERT_NEAR(x[0][0][i], y + average * (z - y) + 0.01 * (0.9 * (1.0 - average) - 1.0) * u,
+                    1e-6);
+        ASSERT_NEAR(x[0][1][i], z - 0.01 * u, 1e-6);
+        ASSERT_NEAR(x[0][2][i], s, 3e-7);
+        ASSERT_INT(copy[i], fsdp_bf16_from_f32(x[0][0][i]));
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(schedule_free_equals_the_formula_in_every_variant)
+{
+    static const double averages[] = {0.0, 0.3, 0.8, 1.0};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int a = 0; a < 8; a++) {
+            check_schedule_free(t, &v, sizes[s], averages[a / 2], a % 2);
+            CHECK_HERE();
+        }
+    variants_close(&v);
+}
+
 /* One tensor with moments of bfloat16, and the same with moments of float32 that begin with the
  * same values. */
 static void check_rounded_moments(fsdp_test *t, const variant *v, adam_case a, int64_t n)

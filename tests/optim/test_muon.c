@@ -3,9 +3,11 @@
 
 #include <fsdp/ckpt.h>
 #include <fsdp/dtensor.h>
+#include <fsdp/state_dict.h>
 
 #include "src/comm/comm.h"
 #include "src/comm/group_testing.h"
+#include "src/optim/optimizer.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 
@@ -243,6 +245,43 @@ TEST(muon_gives_the_same_bits_with_a_bfloat16_master)
 TEST(muon_gives_the_same_bits_without_sharding)
 {
     compare_worlds(t, &(fsdp_fully_shard_options){.no_shard = true});
+}
+
+/* --- state dicts --- */
+
+/* param_groups have the options of the iteration under torch's names, and read them back. */
+TEST_RANKS(muon_saves_the_options_of_its_iteration, 2)
+{
+    fsdp_muon_options options = fsdp_muon_defaults();
+    fsdp_device *device;
+    fsdp_module *module;
+    fsdp_optimizer *o, *other;
+    fsdp_state_dict *dict;
+    options.ns_coefficients[0] = 3.0;
+    options.ns_coefficients[1] = -3.2;
+    options.ns_coefficients[2] = 1.2;
+    options.ns_steps = 7;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(shards_create((int64_t[]){3}, 1, 2, &module));
+    ASSERT_OK(fsdp_fully_shard(module, t->group, device, NULL));
+    ASSERT_OK(fsdp_module_init(module, 1));
+    ASSERT_OK(fsdp_muon_create(module, &options, &o));
+    ASSERT_OK(fsdp_muon_create(module, NULL, &other));
+    ASSERT_OK(fsdp_get_optimizer_state_dict(module, o, NULL, &dict));
+    const fsdp_plain *list = fsdp_state_dict_find(dict, "param_groups.0.ns_coefficients")->value;
+    ASSERT(list->kind == FSDP_PLAIN_TUPLE && list->as.list.n == 3);
+    ASSERT(list->as.list.items[1].as.number == -3.2);
+    ASSERT_INT(fsdp_state_dict_find(dict, "param_groups.0.ns_steps")->value->as.integer, 7);
+    ASSERT_OK(fsdp_set_optimizer_state_dict(module, other, dict,
+                                            &(fsdp_state_dict_options){.group = t->group}));
+    const fsdp_muon_options *now = &fsdp_optimizer_group_options(other, 0)->muon;
+    ASSERT_INT(now->ns_steps, 7);
+    ASSERT(memcmp(now->ns_coefficients, options.ns_coefficients, sizeof now->ns_coefficients) == 0);
+    fsdp_state_dict_destroy(dict);
+    fsdp_optimizer_destroy(other);
+    fsdp_optimizer_destroy(o);
+    fsdp_module_destroy(module);
+    fsdp_device_destroy(device);
 }
 
 /* --- refusals --- */

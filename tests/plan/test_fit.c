@@ -26,15 +26,21 @@ static fsdp_status parse(const char *flags, char text[LENGTH], fsdp_train_config
     return status;
 }
 
-static fsdp_status fit_of(const char *flags, int ranks, int64_t limit, fsdp_fit **fit)
+static fsdp_status fit_on_hosts(const char *flags, int ranks, int local, int64_t limit,
+                                fsdp_fit **fit)
 {
     char text[LENGTH];
     fsdp_train_config c = {0};
     fsdp_options *options;
     FSDP_TRY(parse(flags, text, &c, &options));
-    fsdp_status status = fsdp_fit_create(&c, ranks, ranks, limit, fit);
+    fsdp_status status = fsdp_fit_create(&c, ranks, local, limit, fit);
     fsdp_options_destroy(options);
     return status;
+}
+
+static fsdp_status fit_of(const char *flags, int ranks, int64_t limit, fsdp_fit **fit)
+{
+    return fit_on_hosts(flags, ranks, ranks, limit, fit);
 }
 
 static fsdp_status bytes_of(const char *flags, int ranks, int64_t *bytes)
@@ -123,11 +129,50 @@ TEST(states_in_8_bits_are_proposed_when_states_are_too_large)
     fsdp_fit_destroy(fit);
 }
 
+/* A rank of another host has copies of what it gathers: one byte a weight instead of two. The
+ * proposal says what that costs. A limit that only an adapter keeps leaves float8 out. */
+TEST(a_float8_all_gather_is_proposed_where_it_saves_memory)
+{
+    static const char flags[] = "--bf16 --activation-checkpointing --optimizer adamw_8bit "
+                                "--master-dtype bfloat16 --bf16-stochastic-round";
+    static const char float8[] = "--float8-recipe tensorwise --float8-enable-fsdp-all-gather";
+    fsdp_fit *fit;
+    ASSERT_OK(fit_on_hosts(flags, 8, 1, (int64_t)1 << 40, &fit));
+    const int64_t as_given = fit->proposal.rank_bytes;
+    fsdp_fit_destroy(fit);
+    ASSERT_OK(fit_on_hosts(flags, 8, 1, as_given - ((int64_t)100 << 20), &fit));
+    ASSERT_STR(fit->proposal.flags, float8);
+    ASSERT(fit->fits && fit->n_costs == 1);
+    ASSERT(strstr(fit->costs[0], "--float8-enable-fsdp-all-gather: a gather sends 1 byte"));
+    fsdp_fit_destroy(fit);
+    ASSERT_OK(fit_on_hosts(flags, 8, 1, (int64_t)8 << 30, &fit));
+    ASSERT(fit->fits && strstr(fit->proposal.flags, "--lora-r"));
+    ASSERT(!strstr(fit->proposal.flags, "float8"));
+    ASSERT_STR(fit->rows[1].flags, float8);
+    fsdp_fit_destroy(fit);
+}
+
+/* LoRA and float8 contradict each other, so a proposal never has both. */
+TEST(a_proposal_has_no_flags_that_contradict_each_other)
+{
+    fsdp_fit *fit;
+    ASSERT_OK(fit_of("--optimizer muon", 1, (int64_t)12 << 30, &fit));
+    ASSERT(fit->n_rows > 3);
+    ASSERT(!strstr(fit->proposal.flags, "--lora") || !strstr(fit->proposal.flags, "float8"));
+    ASSERT(!strstr(fit->proposal.flags, "stochastic")); /* Muon does not round so */
+    check_proposal(t, "--optimizer muon", 1, fit);
+    fsdp_fit_destroy(fit);
+    ASSERT_OK(fit_of("--lora-r 8", 1, (int64_t)12 << 30, &fit));
+    ASSERT(!strstr(fit->proposal.flags, "float8"));
+    fsdp_fit_destroy(fit);
+}
+
 TEST(a_card_is_not_promised_kernels_that_it_lacks)
 {
     fsdp_fit *fit;
     ASSERT_OK(fit_of("--device cuda", 1, (int64_t)1 << 20, &fit));
     ASSERT(!strstr(fit->proposal.flags, "8bit") && !strstr(fit->proposal.flags, "stochastic"));
+    ASSERT(!strstr(fit->proposal.flags, "float8"));
     fsdp_fit_destroy(fit);
 }
 

@@ -21,6 +21,13 @@ static fsdp_status create_optimizer(state_case *f, state_case_optimizer kind)
         adamw.bf16_stochastic_round = true;
         adamw.seed = 3;
     }
+    if (kind == STATE_CASE_SCHEDULE_FREE) {
+        fsdp_schedule_free_options free = fsdp_schedule_free_adamw_defaults();
+        free.lr = 0.05;
+        free.r = 0.5;
+        free.warmup_steps = 4;
+        return fsdp_schedule_free_adamw_create(f->model, &free, &f->optimizer);
+    }
     adamw.min_8bit_size = 100;
     if (kind == STATE_CASE_ADAMW_8BIT)
         return fsdp_adamw_8bit_create(f->model, &adamw, &f->optimizer);

@@ -10,7 +10,8 @@ typedef enum state_case_optimizer {
     STATE_CASE_ADAFACTOR,
     /* AdamW with states in 8 bits, of a model whose rows are wide enough for them */
     STATE_CASE_ADAMW_8BIT,
-    STATE_CASE_ROUNDED /* AdamW with moments in bfloat16 that are rounded stochastically */
+    STATE_CASE_ROUNDED, /* AdamW with moments in bfloat16 that are rounded stochastically */
+    STATE_CASE_SCHEDULE_FREE
 } state_case_optimizer;
 
 typedef struct state_case {

@@ -154,6 +154,8 @@ TEST_RANKS(a_full_state_dict_goes_through_rank_0, 3)
     go_through_rank0(t, STATE_CASE_ADAFACTOR);
     CHECK_HERE();
     go_through_rank0(t, STATE_CASE_ADAMW_8BIT);
+    CHECK_HERE();
+    go_through_rank0(t, STATE_CASE_SCHEDULE_FREE);
 }
 
 /* FullStateDictConfig, FullOptimStateDictConfig and ShardedStateDictConfig: rank0_only selects the
@@ -473,6 +475,10 @@ TEST_RANKS(checkpoints_go_from_any_number_of_ranks_to_any_other, 4)
     save_and_load(t, groups, STATE_CASE_ADAMW_8BIT, 1, 4);
     CHECK_HERE();
     save_and_load(t, groups, STATE_CASE_ROUNDED, 2, 3);
+    CHECK_HERE();
+    save_and_load(t, groups, STATE_CASE_SCHEDULE_FREE, 2, 3);
+    CHECK_HERE();
+    save_and_load(t, groups, STATE_CASE_SCHEDULE_FREE, 4, 1);
     CHECK_HERE();
     for (int n = 1; n <= 4; n++)
         fsdp_destroy_process_group(groups[n]);

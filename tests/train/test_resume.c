@@ -213,6 +213,13 @@ TEST_RANKS(a_run_with_states_in_8_bits_goes_on, 4)
     change_ranks(t, (const char *const[4]){"--optimizer", "adamw_8bit", "--bf16", "--beta2=0.95"});
 }
 
+/* The rate rises over more steps than the first run takes, so the sum of weights must go on. */
+TEST_RANKS(a_schedule_free_run_goes_on, 4)
+{
+    change_ranks(t, (const char *const[4]){"--optim=schedule_free_adamw", "--lr-schedule=constant",
+                                           "--warmup-steps=5", "--schedule-free-r=0.5"});
+}
+
 /* Train three steps with the flags `before`, the rest with `after`. */
 static void change_form(fsdp_test *t, const char *dir, const char *const *before,
                         const char *const *after)

@@ -15,8 +15,10 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--relative-step is for --optimizer adafactor, not adamw");
     ASSERT_ERROR(parse(&c, "--optimizer sgd --clip-threshold 2"), FSDP_ERR_INVALID,
                  "--clip-threshold is for --optimizer adafactor, not sgd");
-    ASSERT_ERROR(parse(&c, "--optimizer adafactor --eps 1"), FSDP_ERR_INVALID,
-                 "--eps is for --optimizer adamw, adam, adamw_8bit and muon, not adafactor");
+    ASSERT_ERROR(
+        parse(&c, "--optimizer adafactor --eps 1"), FSDP_ERR_INVALID,
+        "--eps is for --optimizer adamw, adam, adamw_8bit, muon and schedule_free_adamw, not "
+        "adafactor");
     ASSERT_OK(parse(&c, "--optimizer adam --eps 1"));
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --warmup-init"), FSDP_ERR_INVALID,
                  "--warmup-init needs --relative-step");
@@ -24,6 +26,31 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--lr contradicts --relative-step");
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --decay-rate 0.5"), FSDP_ERR_INVALID,
                  "--decay-rate: '0.5' is not allowed; it takes a number from -1000 to 0");
+}
+
+TEST(schedule_free_adamw_has_no_schedule)
+{
+    fsdp_train_config c;
+    ASSERT_OK(parse(&c, "--optim schedule_free_adamw --warmup-steps 5 --task causal-lm"));
+    ASSERT_INT(c.optimizer, FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW);
+    ASSERT_INT(c.lr_schedule, FSDP_LR_CONSTANT);
+    ASSERT(c.warmup_steps == 5 && c.weight_decay == 0 && c.weight_lr_power == 2);
+    /* transformers' schedule constant has no warmup, but the optimizer has. */
+    ASSERT_OK(parse(&c, "--optim schedule_free_adamw --lr_scheduler_type constant "
+                        "--warmup_steps 5 --task causal-lm"));
+    ASSERT(c.warmup_steps == 5);
+    ASSERT_ERROR(parse(&c, "--optimizer schedule_free_adamw --lr-schedule linear"),
+                 FSDP_ERR_INVALID, "leave --lr-schedule, --min-lr and what belongs");
+    ASSERT_ERROR(parse(&c, "--optimizer schedule_free_adamw --min-lr 1e-5"), FSDP_ERR_INVALID,
+                 "leave --lr-schedule, --min-lr and what belongs");
+    ASSERT_ERROR(parse(&c, "--schedule-free-r 1"), FSDP_ERR_INVALID,
+                 "--schedule-free-r is for --optimizer schedule_free_adamw, not adamw");
+    ASSERT_ERROR(parse(&c, "--optimizer muon --ns-coefficients 3,-4"), FSDP_ERR_INVALID,
+                 "--ns-coefficients: three numbers are needed");
+    ASSERT_ERROR(parse(&c, "--optimizer muon --ns-coefficients 3,-4,x"), FSDP_ERR_INVALID,
+                 "--ns-coefficients: three numbers are needed");
+    ASSERT_ERROR(parse(&c, "--ns-coefficients 3,-4,2"), FSDP_ERR_INVALID,
+                 "--ns-coefficients is for --optimizer muon, not adamw");
 }
 
 /* An option that changes nothing with the other values is an error. A default in a file that lists

@@ -165,6 +165,7 @@ KERNEL_OF_STRUCT(clip_factor, fsdp_clip_args)
 KERNEL(clamp, 3, float *, float, int64_t)
 KERNEL_WITH(adamw, 3, a3, a2 * sizeof *a3, const fsdp_adamw_args *, size_t, const fsdp_clip_result *)
 KERNEL_WITH(sgd, 3, a3, a2 * sizeof *a3, const fsdp_sgd_args *, size_t, const fsdp_clip_result *)
+KERNEL_WITH(schedule_free, 3, a3, a2 * sizeof *a3, const fsdp_schedule_free_args *, size_t, const fsdp_clip_result *)
 KERNEL(square_row_sums, 6, double *, const float *, int64_t, int64_t, float, float)
 KERNEL(square_column_sums, 6, double *, const float *, int64_t, int64_t, float, float)
 KERNEL(moving_average, 5, float *, const double *, double, double, int64_t)
@@ -323,6 +324,7 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(clamp),
                                         SLOT(adamw),
                                         SLOT(sgd),
+                                        SLOT(schedule_free),
                                         SLOT(square_row_sums),
                                         SLOT(square_column_sums),
                                         SLOT(moving_average),

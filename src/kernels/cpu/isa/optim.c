@@ -1,6 +1,7 @@
-/* Kernels that update one rank's part of a parameter with AdamW, Adam, SGD or Adafactor, and the
- * kernel clamp(). The operations and their order are those of PyTorch (torch/optim/adam.py
- * _single_tensor_adam, sgd.py _single_tensor_sgd) and of transformers (optimization.py Adafactor).
+/* Kernels that update one rank's part of a parameter with AdamW, Adam, Schedule-Free AdamW, SGD or
+ * Adafactor, and the kernel clamp(). The operations and their order are those of PyTorch
+ * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd), of schedulefree
+ * (adamw_schedulefree.py) and of transformers (optimization.py Adafactor).
  * Scalars are computed in double. They are rounded to float where PyTorch would pass them to a
  * kernel. A task updates its elements in blocks. If the parameter also has a copy in copy_dtype,
  * the new values of each block are written to the copy while they are still in the cache. */
@@ -269,6 +270,109 @@ static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t
     for (size_t i = 0; i < n && !(clip && clip->refused); i++) {
         adam_job job = adam_job_of(&tensors[i], clip);
         start_adam(c, &tensors[i], &job);
+    }
+}
+
+/* --- schedule-free adamw --- */
+
+typedef struct schedule_free_job {
+    const fsdp_schedule_free_args *args;
+    parameter param;
+    float grad_scale;
+    float beta2, rest2, correction2; /* rest2: 1 - beta2; correction2: 1 - beta2^step */
+    float eps, weight_decay, lr;
+    float y_step; /* lr (beta1 (1 - average) - 1) */
+    float average;
+} schedule_free_job;
+
+static schedule_free_job schedule_free_job_of(const fsdp_schedule_free_args *a,
+                                              const fsdp_clip_result *clip)
+{
+    return (schedule_free_job){
+        .args = a,
+        .param = {a->param, a->halves, a->copy, a->copy_dtype},
+        .grad_scale = clip ? clip->scale : a->grad_scale,
+        .beta2 = (float)a->beta2,
+        .rest2 = (float)(1.0 - a->beta2),
+        .correction2 = (float)(1.0 - pow(a->beta2, (double)a->step)),
+        .eps = (float)a->eps,
+        .weight_decay = (float)a->weight_decay,
+        .lr = (float)a->lr,
+        .y_step = (float)(a->lr * (a->beta1 * (1.0 - a->average) - 1.0)),
+        .average = (float)a->average,
+    };
+}
+
+/* Moves n elements of y toward z, as torch.lerp() does: see adam_block(). */
+static void move_toward(const schedule_free_job *job, float *restrict y, const float *restrict z,
+                        int n)
+{
+    const float average = job->average;
+    const bool near = fabsf(average) < 0.5f;
+    const float toward = near ? average : -(1.0f - average);
+    const uint32_t from_y = -(uint32_t)near;
+    for (int j = 0; j < n; j++)
+        y[j] = fsdp_select(from_y, y[j], z[j]) + toward * (z[j] - y[j]);
+}
+
+static void schedule_free_block(const schedule_free_job *job, float *restrict y, float *restrict z,
+                                float *restrict exp_avg_sq, const float *restrict grad, int n)
+{
+    const float grad_scale = job->grad_scale, beta2 = job->beta2, rest2 = job->rest2;
+    const float correction2 = job->correction2, eps = job->eps, decay = job->weight_decay;
+    const float y_step = job->y_step, lr = job->lr;
+    float update[FSDP_BLOCK];
+    if (job->args->first)
+        memcpy(z, y, (size_t)n * sizeof *z);
+    for (int j = 0; j < n; j++) {
+        const float g = grad[j] * grad_scale, v = exp_avg_sq[j] * beta2 + rest2 * g * g;
+        exp_avg_sq[j] = v;
+        update[j] = g / (sqrtf(v / correction2) + eps) + decay * y[j];
+    }
+    move_toward(job, y, z, n);
+    for (int j = 0; j < n; j++) {
+        y[j] += y_step * update[j];
+        z[j] -= lr * update[j];
+    }
+}
+
+/* Changes n elements of the parameter without a step: fsdp_schedule_free_args. */
+static void switch_block(const schedule_free_job *job, float *restrict y, int64_t i, int n)
+{
+    const fsdp_schedule_free_args *a = job->args;
+    const size_t bytes = (size_t)n * sizeof *y;
+    if (a->restores) {
+        memcpy(y, a->kept + i, bytes);
+        return;
+    }
+    if (a->kept)
+        memcpy(a->kept + i, y, bytes);
+    move_toward(job, y, a->z + i, n);
+}
+
+static void schedule_free_task(void *arg, int64_t task, int worker)
+{
+    const schedule_free_job *job = arg;
+    const fsdp_schedule_free_args *a = job->args;
+    int64_t end = fsdp_min_i64(a->n, (task + 1) * FSDP_CHUNK);
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
+        float wide[FSDP_BLOCK], *y = open_param(&job->param, i, n, wide);
+        if (a->grad)
+            schedule_free_block(job, y, a->z + i, a->exp_avg_sq + i, a->grad + i, n);
+        else
+            switch_block(job, y, i, n);
+        close_param(&job->param, i, n, y);
+    }
+}
+
+static void schedule_free(fsdp_kernel_context *c, const fsdp_schedule_free_args *tensors, size_t n,
+                          const fsdp_clip_result *clip)
+{
+    for (size_t i = 0; i < n && !(clip && clip->refused); i++) {
+        schedule_free_job job = schedule_free_job_of(&tensors[i], clip);
+        fsdp_run_tasks(c, fsdp_ceil_div(tensors[i].n, FSDP_CHUNK), schedule_free_task, &job);
     }
 }
 
@@ -567,6 +671,7 @@ void FSDP_ISA_NAME_OF(fsdp_cpu_fill_optim)(fsdp_kernels *k)
 {
     k->adamw = adamw;
     k->sgd = sgd;
+    k->schedule_free = schedule_free;
     k->clamp = clamp;
     k->square_row_sums = square_row_sums;
     k->square_column_sums = square_column_sums;
