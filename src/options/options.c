@@ -13,6 +13,12 @@
 #include "src/base/repr.h"
 #include "src/options/options_parse.h"
 
+/* A file of options that the command line names. */
+typedef struct config_file {
+    const char *flag; /* "config" or spec->config_alias */
+    const char *path;
+} config_file;
+
 /* The state of the parser of the command line. */
 typedef struct command_line {
     fsdp_options *options;
@@ -21,15 +27,15 @@ typedef struct command_line {
     int at;                   /* index of the next word */
     fsdp_option_given *given; /* values of flags, in the order of the command line */
     size_t n_given, cap;
-    const char **files; /* the arguments of all --config flags */
+    config_file *files; /* the arguments of all --config flags */
     size_t n_files, files_cap;
 } command_line;
 
-static fsdp_status add_file(command_line *line, const char *path)
+static fsdp_status add_file(command_line *line, const char *flag, const char *path)
 {
     if (!FSDP_GROW(line->files, line->files_cap, line->n_files + 1))
         return fsdp_error_nomem();
-    line->files[line->n_files++] = path;
+    line->files[line->n_files++] = (config_file){flag, path};
     return FSDP_OK;
 }
 
@@ -95,15 +101,16 @@ static bool is_config_alias(const fsdp_options_spec *spec, const char *name)
 static fsdp_status read_built_in(command_line *line, const char *name, const char *value,
                                  bool *found)
 {
+    const bool is_config = strcmp(name, "config") == 0;
     *found = true;
     if (strcmp(name, "help") == 0) {
         line->options->action = FSDP_OPTIONS_HELP;
     } else if (fsdp_option_same_name(name, "print-config", strlen("print-config"))) {
         line->options->action = FSDP_OPTIONS_PRINT_CONFIG;
-    } else if (strcmp(name, "config") == 0 || is_config_alias(line->options->spec, name)) {
+    } else if (is_config || is_config_alias(line->options->spec, name)) {
         if (!value && !(value = next_value(line)))
             return fsdp_error(FSDP_ERR_INVALID, "--%s needs a value: a YAML or JSON file", name);
-        return add_file(line, value);
+        return add_file(line, is_config ? "config" : line->options->spec->config_alias, value);
     } else {
         *found = false;
     }
@@ -320,9 +327,11 @@ static fsdp_status set_from_environment(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
-static fsdp_status read_file(fsdp_options *options, void *target, const char *path)
+static fsdp_status read_file(fsdp_options *options, void *target, const char *flag,
+                             const char *path)
 {
     options->file = path;
+    options->file_flag = flag;
     return fsdp_options_read_yaml(options, target, path);
 }
 
@@ -332,8 +341,8 @@ static fsdp_status read_files(fsdp_options *options, const command_line *line, v
 {
     const fsdp_options_spec *spec = options->spec;
     for (size_t i = 0; i < line->n_files; i++)
-        if (!spec->default_config || strcmp(line->files[i], "none") != 0)
-            FSDP_TRY(read_file(options, target, line->files[i]));
+        if (!spec->default_config || strcmp(line->files[i].path, "none") != 0)
+            FSDP_TRY(read_file(options, target, line->files[i].flag, line->files[i].path));
     if (line->n_files || !spec->default_config)
         return FSDP_OK;
     char *path;
@@ -343,7 +352,7 @@ static fsdp_status read_files(fsdp_options *options, const command_line *line, v
     path = fsdp_options_own(options, path);
     if (!path)
         return fsdp_error_nomem();
-    const fsdp_status status = read_file(options, target, path);
+    const fsdp_status status = read_file(options, target, "config", path);
     fsdp_error_context(status, "the default file (--config none reads no file)");
     return status;
 }

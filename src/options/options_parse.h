@@ -30,8 +30,9 @@ struct fsdp_options {
     fsdp_option *rows; /* owned; the rows of the spec's tables `table` and `compat`; NULL if the
                           spec has no `compat` */
     fsdp_options_action action;
-    const char *file;  /* name of the last configuration file; NULL: none */
-    char **positional; /* owned array of pointers to strings of argv */
+    const char *file;      /* name of the last configuration file; NULL: none */
+    const char *file_flag; /* flag that named it, without "--": "config", or spec->config_alias */
+    char **positional;     /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;

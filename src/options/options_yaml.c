@@ -318,11 +318,12 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
     FILE *file = is_text ? NULL : fopen(path, "rb");
     if (file && fsdp_path_is_directory(path)) {
         fclose(file);
-        return fsdp_error(FSDP_ERR_INVALID, "--config %s: a directory, not a YAML file", path);
+        return fsdp_error(FSDP_ERR_INVALID, "--%s %s: a directory, not a YAML file",
+                          options->file_flag, path);
     }
     if (!file && !is_text)
-        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--config %s: %s",
-                          path, strerror(errno));
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--%s %s: %s",
+                          options->file_flag, path, strerror(errno));
     reader.seen = fsdp_calloc(options->spec->count, sizeof *reader.seen);
     fsdp_status status = reader.seen ? read_options(&reader, file) : fsdp_error_nomem();
     if (file) {
@@ -339,8 +340,9 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
 {
     (void)target;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--config %s: this program was built without libyaml ('make deps' gets it)%s",
-                      path, options->spec->default_config ? "; --config none reads no file" : "");
+                      "--%s %s: this program was built without libyaml ('make deps' gets it)%s",
+                      options->file_flag, path,
+                      options->spec->default_config ? "; --config none reads no file" : "");
 }
 
 #endif

@@ -106,6 +106,9 @@ sharded with_long_names SHARD_GRAD_OP --bf16 --fsdp_config long.json
 keep long
 check both_spellings_of_keys_are_read same short long
 sharded or_without_a_file SHARD_GRAD_OP --bf16 --fsdp_config "$(cat long.json)"
+# An error names the flag that was given.
+run train --model model --data data.jsonl --fsdp_config missing.json
+expect a_missing_file_of_fsdp_config 2 '--fsdp-config missing.json: No such file'
 
 # --- what is refused says what to use ---
 while read -r flag value text; do
