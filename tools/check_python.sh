@@ -62,6 +62,7 @@ for script in tools/check_*.py; do
         # The other fixtures are odd on purpose: files that are refused here, and that Python reads.
         run formats tests/golden tests/fixtures/accelerate tests/fixtures/dcp/boxes tests/fixtures/dcp/empty \
             tests/fixtures/dcp/hand tests/fixtures/dcp/objects --fsdp "$build/fsdp" ;;
+    llama_job) run llama_job --build "$build" --text data/debian/train.csv ;; # its tokens are bytes of any text
     nlp_example) with_data nlp_example mrpc --build "$build" --train "$data/mrpc/train.csv" --validation "$data/mrpc/dev.csv" ;;
     token_models)
         if [ -d "$data/tokenizers" ]; then run token_models --build "$build" --data "$data/tokenizers"
