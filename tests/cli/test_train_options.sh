@@ -198,6 +198,10 @@ mv free2.steps free2.numbers
 train 1 --optim schedule_free_adamw --warmup-steps 2 --gradient-accumulation-steps 2
 keep free1
 check evaluations_and_ranks_change_no_bit same free1 free2
+train 1 --optim schedule_free_adamw --max-steps 2 --save-steps 2
+run checkpoint convert o-checkpoints/checkpoint-2 converted
+expect a_checkpoint_has_the_weights_of_training 0 'the weights at which schedule_free_adamw computes gradients, not their average'
+rm -rf converted o-checkpoints
 train 1 --optimizer adafactor --beta1 0.5
 refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, adam, adamw_8bit, muon and schedule_free_adamw, not adafactor'
 

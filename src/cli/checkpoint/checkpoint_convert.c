@@ -211,6 +211,37 @@ static void note_no_config(const char *to, const fsdp_convert_result *result)
     fsdp_free(path);
 }
 
+/* Set *yes to true if the weights of `source` are those with which Schedule-Free AdamW computes
+ * gradients: its train_mode is True. */
+static fsdp_status are_weights_of_training(fsdp_source *source, bool *yes)
+{
+    *yes = false;
+    for (size_t i = 0; i < fsdp_source_count(source) && !*yes; i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        if (item->dtype_name || !fsdp_ends_with(item->fqn, ".train_mode"))
+            continue;
+        const fsdp_pickle_value *value;
+        FSDP_TRY(fsdp_source_value(source, item, &value));
+        *yes = value->kind == FSDP_PICKLE_BOOL && value->boolean;
+    }
+    return FSDP_OK;
+}
+
+/* If only the weights of a run with Schedule-Free AdamW were written, print a note, because the
+ * model that such a run validates and saves has other weights. */
+static fsdp_status note_training_weights(fsdp_source *source, const fsdp_convert_result *result)
+{
+    bool yes;
+    FSDP_TRY(are_weights_of_training(source, &yes));
+    if (yes && (result->format == FSDP_CONVERT_HF || result->format == FSDP_CONVERT_SAFETENSORS))
+        fprintf(stderr,
+                "%s: note: these are the weights at which schedule_free_adamw computes gradients, "
+                "not their average, which 'fsdp train' validates and saves: continue the run with "
+                "--resume, and its --output has the average\n",
+                spec.program);
+    return FSDP_OK;
+}
+
 /* Convert an open checkpoint and print the result. Returns the exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
@@ -239,6 +270,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
         return fsdp_cli_failed(spec.program);
     print_result(to, &result);
     note_no_config(to, &result);
+    if (note_training_weights(source, &result) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
     return FSDP_EXIT_OK;
 }
 
