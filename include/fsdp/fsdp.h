@@ -403,10 +403,9 @@ typedef struct fsdp_wrap_policy {
  * that the policy chooses, children first, and then for `root`. Collective.
  *
  * Only a module that has a forward of its own can be a unit. A Linear, a LayerNorm or an Embedding
- * has no forward: the module around it reads its parameters. FSDP_WRAP_SIZE never chooses a module
- * without a forward. If a policy of another kind chooses one, that is an error. A model's head and
- * token embedding do have a forward. The exception is the embedding of T5, which the encoder and
- * the decoder read.
+ * inside a block has none: the block reads its parameters. A model's head and token embedding have
+ * one, except T5's embedding, which both the encoder and the decoder read. FSDP_WRAP_SIZE never
+ * chooses a module without a forward. If a policy of another kind chooses one, that is an error.
  *
  * If several modules share a parameter, as with T5's `shared`, the parameter belongs to the
  * innermost unit around all of these modules. FSDP_WRAP_SIZE counts the parameter there.

@@ -93,8 +93,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Set *object to the first object of a class in the value of `item`, or to NULL if the value
- * contains no such object. The contents of such objects are not read, so the caller leaves out
+/* Set *object to the first instance of a Python class in the value of `item`, or to NULL if the
+ * value contains no instance. The contents of instances are not read, so the caller leaves out
  * items that contain one. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)

@@ -156,9 +156,10 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units, including those that wait for a backward that will not run. Held units stay
- * unsharded. Kept units stay unsharded, too, unless `also_kept` is true. A unit is kept if it was
- * requested (fsdp_unit_unshard_async()) or if keeps_after_backward is set. */
+/* Reshard all units but those that the caller holds (fsdp_unit_unshard()), including units that
+ * wait for a backward that will not run. Kept units are resharded only if `also_kept` is true. A
+ * unit is kept if it was requested (fsdp_unit_unshard_async()) or if keeps_after_backward is set.
+ */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);

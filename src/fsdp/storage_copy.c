@@ -82,8 +82,8 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
-/* Name this rank's rows, which the peers read. */
-static void name_own_rows(const fsdp_copy_memory *m)
+/* Report the rows that this rank has written, which peers read, to the buffer. */
+static void report_own_rows(const fsdp_copy_memory *m)
 {
     const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
     for (size_t i = 0; i < m->base.n_params; i++) {
@@ -115,7 +115,7 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
         write_own_rows(m);
     }
     if (m->is_open) {
-        name_own_rows(m);
+        report_own_rows(m);
         fsdp_buffer_end(m->buffer);
     }
     m->is_open = false;

@@ -20,7 +20,7 @@ enum {
 typedef enum fsdp_early_stopping {
     FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam, at its current length, has a
                                   better score than the worst finished beam */
-    FSDP_EARLY_STOPPING_TRUE,  /* no second condition */
+    FSDP_EARLY_STOPPING_TRUE,  /* only the first condition */
     FSDP_EARLY_STOPPING_NEVER  /* second condition: no running beam can still get a better score
                                   than the worst finished beam */
 } fsdp_early_stopping;

@@ -119,8 +119,8 @@ static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json
     return FSDP_OK;
 }
 
-/* Return the section of a row's tags, which are named as by transformers' Trainer: train/loss,
- * train/learning_rate, eval/loss. Return NULL for the kind "log", whose names the user chooses. */
+/* Return the word before the slash in the tags of a row, as in transformers' Trainer: "train" in
+ * train/loss, "eval" in eval/loss. Return NULL for the kind "log", whose names the user chooses. */
 static const char *section_of(const char *kind)
 {
     if (strcmp(kind, "log") == 0)

@@ -6,7 +6,7 @@
 #include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_joined_part {
-    /* The part as a tensor of its file. The shape is the size of the box. */
+    /* The tensor of a rank's file that has this part. Its shape is the size of the part's box. */
     fsdp_checkpoint_entry entry;
     const int64_t *offsets; /* [ndim] index in the whole tensor at which the box begins */
     /* The archive that contains the part and its checksums; NULL if the file is not a torch.save

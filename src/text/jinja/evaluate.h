@@ -21,5 +21,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_evaluate_call(jinja_machine *machine, con
 /* If `status` is an error, put the line of `node` before the error message, unless this was done
  * for an inner node already. Return `status`. */
 fsdp_status fsdp_jinja_locate(jinja_machine *machine, const jinja_node *node, fsdp_status status);
-/* Return a pointer to the variable in slot `slot`, starting from the current activation. */
+/* Return a pointer to the variable in slot `slot`. The search for the slot starts at the current
+ * activation. */
 jinja_value *fsdp_jinja_slot(const jinja_machine *machine, jinja_slot slot);

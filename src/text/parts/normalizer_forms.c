@@ -74,7 +74,7 @@ static fsdp_status compose(form *f, const fsdp_form_entry *e)
         }
         return FSDP_OK;
     }
-    /* no mark between the base and this character blocks the composition (UAX #15) */
+    /* compose only if no mark between the base and this character blocks it (UAX #15) */
     if (f->last_class < (int)e->combining_class) {
         const uint32_t c = compose_pair(f, f->base.c, e->c);
         if (c) {
