@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: tools/sample_comments.sh SEED [N]: N (100) comments of src and include at random, the same ones
 # for the same seed and tree, for a fresh reader, who says which need a second reading. Each comment
-# is shown where it stands: with its file, its line, and the lines of code before and after it. A '>'
+# is shown in its place: with its file, its line, and the lines of code before and after it. A '>'
 # marks the lines of the comment.
 cd "$(dirname "$0")/.." || exit 2
 seed=${1:?usage: tools/sample_comments.sh SEED [N]}
