@@ -303,6 +303,34 @@ TEST(an_offset_outside_its_buffer_is_an_error_with_row_and_column)
 #undef BYTES
 }
 
+/* A list of nulls has no bytes, so a small file may claim any number of entries. Each place with
+ * the number of entries is changed: the length of the child, its null_count, and the offset. 4
+ * bytes for each of 2^62 entries are 2^64 bytes. */
+TEST(a_list_of_too_many_nulls_is_refused)
+{
+    NEEDS_FLATBUFFERS();
+    static const int64_t counts[] = {INT64_C(1) << 62, (INT64_C(1) << 62) - 1, INT64_MAX,
+                                     INT64_C(1) << 26};
+    const int64_t entries = 123457;
+    fsdp_mapping file;
+    ASSERT_OK(read_all(fixture("nulls.arrow")));
+    ASSERT_OK(fsdp_file_map(fixture("nulls.arrow"), &file));
+    char *copy = fsdp_calloc(file.bytes, 1);
+    ASSERT(copy);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        memcpy(copy, file.data, file.bytes);
+        int places = 0;
+        for (size_t at; (at = find_bytes(&file, &entries, sizeof entries, places)) != SIZE_MAX;
+             places++)
+            memcpy(copy + at, &counts[i], sizeof entries);
+        ASSERT_INT(places, 3);
+        ASSERT_ERROR(read_all(write_bytes(t, "a.arrow", copy, file.bytes)), FSDP_ERR_UNSUPPORTED,
+                     "column 'list': the row is larger than");
+    }
+    fsdp_free(copy);
+    fsdp_file_unmap(&file);
+}
+
 TEST(random_damage_is_an_error_or_another_row)
 {
     NEEDS_FLATBUFFERS();
