@@ -147,8 +147,12 @@ static fsdp_status find_pattern(finder *f, segment *s, bool *found)
 
 static fsdp_status next_segment(finder *f, segment *s, bool *found)
 {
-    s->begin = f->at;
+    s->begin = s->end = f->at;
     *found = f->at < f->view->len;
+    /* A pattern may match the empty text at the end. All other segments have a character. */
+    const bool is_pattern = f->op->by == FSDP_SPLIT_TEXT || f->op->by == FSDP_SPLIT_REGEX;
+    if (!*found && !is_pattern)
+        return FSDP_OK;
     switch (f->op->by) {
     case FSDP_SPLIT_TEXT:
     case FSDP_SPLIT_REGEX:
@@ -172,9 +176,8 @@ static fsdp_status next_segment(finder *f, segment *s, bool *found)
         break;
     case FSDP_SPLIT_WORDS:
         s->is_match = true;
-        s->end = *found ? fsdp_word_end(f->op->words, f->r->pre->classes, f->view->data, f->at,
-                                        f->view->len)
-                        : f->at;
+        s->end =
+            fsdp_word_end(f->op->words, f->r->pre->classes, f->view->data, f->at, f->view->len);
         break;
     }
     f->at = s->end;

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
@@ -480,6 +482,44 @@ TEST(words_get_their_marks_in_one_step)
         fsdp_encoding_fini(&e);
     }
     fsdp_tokenizer_close(tokenizer);
+}
+
+/* The text ends where a page ends, and the next page cannot be read. */
+TEST(no_step_reads_beyond_the_end_of_the_text)
+{
+    NEEDS_PIPELINE();
+    static const char *const steps[] = {"{\"type\":\"UnicodeScripts\"}",
+                                        "{\"type\":\"Whitespace\"}",
+                                        "{\"type\":\"WhitespaceSplit\"}",
+                                        "{\"type\":\"Punctuation\",\"behavior\":\"Isolated\"}",
+                                        "{\"type\":\"Digits\",\"individual_digits\":true}",
+                                        "{\"type\":\"FixedLength\",\"length\":2}"};
+    static const char *const texts[] = {"a", "a b", "\u3042a", "1.", "a\u3042", "\U0001F600"};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT(pages != MAP_FAILED);
+    ASSERT(mprotect(pages + page, page, PROT_NONE) == 0);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        fsdp_tokenizer *tokenizer = NULL;
+        char path[512], json[400];
+        snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+        const int n = snprintf(json, sizeof json,
+                               "{\"version\":\"1.0\",\"pre_tokenizer\":%s,\"model\":{\"type\":"
+                               "\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0}}}",
+                               steps[i]);
+        ASSERT_OK(fsdp_file_write(path, json, (size_t)n));
+        ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            fsdp_token_list list = {0};
+            const size_t length = strlen(texts[k]);
+            memcpy(pages + page - length, texts[k], length);
+            ASSERT_OK(fsdp_tokenizer_encode(tokenizer, pages + page - length, length, 0, &list));
+            ASSERT(list.len > 0);
+            fsdp_token_list_fini(&list);
+        }
+        fsdp_tokenizer_close(tokenizer);
+    }
+    munmap(pages, 2 * page);
 }
 
 /* As transformers 5 does, BPE is cleaned up only if a second key says so. */
