@@ -173,6 +173,7 @@ static fsdp_status append_part(encoder *e, const fsdp_post_part *part, const cha
         return FSDP_OK;
     }
     e->limit = most > SIZE_MAX - before ? SIZE_MAX : before + most;
+    e->done = false; /* a template may have the text twice */
     FSDP_TRY(encode_text(e, text, length));
     if (e->list->len > e->limit)
         e->list->len = e->limit;

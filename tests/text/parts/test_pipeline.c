@@ -484,6 +484,40 @@ TEST(words_get_their_marks_in_one_step)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* The text is cut before the template is filled in, as the tokenizers library does it. */
+TEST(a_template_may_have_the_cut_text_twice)
+{
+    NEEDS_PIPELINE();
+    static const char json[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\","
+        "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"s\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+        "\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
+        "\"special_tokens\":{\"s\":{\"id\":\"s\",\"ids\":[3],\"tokens\":[\"s\"]}}},"
+        "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\","
+        "\"vocab\":{\"u\":0,\"a\":1,\"b\":2,\"s\":3}}}";
+    static const struct {
+        int max_length, n, ids[9];
+    } cases[] = {{0, 9, {1, 2, 1, 2, 3, 1, 2, 1, 2}}, {3, 5, {1, 2, 3, 1, 2}}, {2, 3, {1, 3, 1}}};
+    fsdp_tokenizer *tokenizer = NULL;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, json, sizeof json - 1));
+    ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_token_list list = {0};
+        ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "a b a b", 7, cases[i].max_length, &list));
+        ASSERT_INT(list.len, cases[i].n);
+        for (int k = 0; k < cases[i].n; k++)
+            ASSERT_INT(list.ids[k], cases[i].ids[k]);
+        fsdp_token_list_fini(&list);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* The text ends where a page ends, and the next page cannot be read. */
 TEST(no_step_reads_beyond_the_end_of_the_text)
 {
