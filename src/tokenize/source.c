@@ -145,7 +145,10 @@ static fsdp_status has_validation(const char *path, bool *has)
         *has = fsdp_arrow_has_validation(path);
     if (fsdp_is_arrow_path(path) || !fsdp_path_is_directory(path))
         return FSDP_OK;
-    FSDP_TRY(fsdp_split_folder(path, true, &folder));
+    const fsdp_status status = fsdp_split_folder(path, true, &folder);
+    if (status == FSDP_ERR_NOT_FOUND) /* there is a folder for training, but none for validation */
+        return FSDP_OK;
+    FSDP_TRY(status);
     *has = fsdp_text_paths(folder, true, &files) == FSDP_OK;
     if (*has)
         fsdp_path_list_fini(&files);

@@ -120,6 +120,28 @@ TEST(data_for_validation_are_whole)
     }
 }
 
+/* A folder with a folder for training has validation data only if it has a folder for them, too. */
+TEST(a_folder_may_have_no_validation_data)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "data")));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "data/train")));
+    put(t, "data/train/a.jsonl", "{\"text\": \"hello\"}\n{\"text\": \"world\"}\n");
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "data", "rows");
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "Arrow, 2 rows") && !strstr(lines, "for validation"));
+    free(lines);
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "data/dev")));
+    put(t, "data/dev/dev.jsonl", "{\"text\": \"a\"}\n");
+    CHECK_HERE();
+    config.output = in_dir(t, "both");
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "Arrow, 2 rows and 1 for validation"));
+    free(lines);
+}
+
 /* ---- labels of classifiers ---- */
 
 /* Labels of each form, what `fsdp tokenize` says about them and how it writes the label of the
