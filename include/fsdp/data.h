@@ -413,10 +413,10 @@ typedef struct fsdp_dataset_options {
  * max_length tokens, like token files. The ids are kept in memory.
  *
  * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
- * order of their names. In a folder, files with the word "val", "valid" or "validation" in their
- * name are for validation. If `validation` is true, these files are used, otherwise all other
- * files; files of texts with the word "test" in their name are not used. If a folder has a folder
- * "train", that folder is used, and for validation its folder "validation", "valid" or "val".
+ * order of their names. In a folder, files with the word "validation", "valid", "val" or "dev" in
+ * their name are for validation, and those with "test", "testing", "eval" or "evaluation" are not
+ * used (the words of Hugging Face's datasets). If a folder has a folder "train", that folder is
+ * used, and for validation its folder "validation", "valid", "val", "dev" or "eval".
  *
  * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv, or else
  * its files of texts. A file whose name has none of the endings above is read as JSON if it begins

@@ -10,6 +10,7 @@
 
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
+#include "src/data/files/split_names.h"
 #include "src/fsdp/reshard_menu.h"
 #include "src/options/options_parse.h"
 #include "src/profile/profile.h"
@@ -401,12 +402,11 @@ static bool find_rows(const char *folder, const char *name, char path[1024])
  * training rows and the validation rows. */
 static void derive_files(fsdp_train_config *c)
 {
-    static const char *const validations[] = {"validation", "valid", "val", "dev", "eval"};
     *c->train_file = *c->validation_file = 0;
     if (!find_rows(c->data, "train", c->train_file))
         return;
-    for (size_t i = 0; i < sizeof validations / sizeof *validations && !*c->validation_file; i++)
-        find_rows(c->data, validations[i], c->validation_file);
+    for (size_t i = 0; fsdp_validation_name(i) && !*c->validation_file; i++)
+        find_rows(c->data, fsdp_validation_name(i), c->validation_file);
     if (!*c->validation_file)
         return;
     c->data = c->train_file;

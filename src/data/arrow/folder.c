@@ -9,12 +9,10 @@
 #include "src/base/str.h"
 #include "src/data/arrow/file.h"
 #include "src/data/files/file_names.h"
+#include "src/data/files/split_names.h"
 
 static const char dict_name[] = "dataset_dict.json", state_name[] = "state.json",
                   info_name[] = "dataset_info.json";
-
-/* Names of a split for validation, in order of preference. */
-static const char *const validation_names[] = {"validation", "valid", "val", "dev", "eval"};
 
 /* ---- kinds of paths ---- */
 
@@ -97,8 +95,8 @@ static const char *find_split(fsdp_json_node splits, const char *name)
 static const char *find_validation(fsdp_json_node splits)
 {
     const char *found = NULL;
-    for (size_t i = 0; !found && i < FSDP_LENGTH(validation_names); i++)
-        found = find_split(splits, validation_names[i]);
+    for (size_t i = 0; !found && fsdp_validation_name(i); i++)
+        found = find_split(splits, fsdp_validation_name(i));
     return found;
 }
 

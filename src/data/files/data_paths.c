@@ -1,7 +1,6 @@
 /* See data_paths.h. */
 #include "src/data/files/data_paths.h"
 
-#include <ctype.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/files/file_names.h"
+#include "src/data/files/split_names.h"
 
 static bool is_token_file_name(const char *name)
 {
@@ -18,26 +18,12 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Return true if `name` contains one of `words` as a word of letters. "fineweb_val_000000.bin"
- * contains the word "val", but "interval.bin" does not. */
-static bool has_word(const char *name, const char *const *words)
+/* Return true if a file of this name has rows for validation (if `validation` is true) or for
+ * training (if it is false). */
+static bool is_asked_for(const char *name, bool validation)
 {
-    while (*name) {
-        size_t length = 0;
-        while (isalpha((unsigned char)name[length]))
-            length++;
-        for (size_t i = 0; words[i]; i++)
-            if (length == strlen(words[i]) && strncmp(name, words[i], length) == 0)
-                return true;
-        name += length ? length : 1;
-    }
-    return false;
-}
-
-static bool is_for_validation(const char *name)
-{
-    static const char *const words[] = {"val", "valid", "validation", NULL};
-    return has_word(name, words);
+    return fsdp_split_kind_of(name) ==
+           (validation ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN);
 }
 
 static bool is_pattern(const char *path)
@@ -138,6 +124,16 @@ static fsdp_status add_token_file(fsdp_path_list *list, const char *path)
     return add_path(list, found);
 }
 
+/* Return which words the name of a file must have, for an error message that continues "no file
+ * with". */
+static const char *words_of(bool validation)
+{
+    return validation ? "the word 'validation', 'valid', 'val' or 'dev' in its name, and none of "
+                        "'test' and 'eval'"
+                      : "a name that has none of the words 'validation', 'valid', 'val', 'dev', "
+                        "'test' and 'eval'";
+}
+
 static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool validation)
 {
     char **names = NULL;
@@ -145,14 +141,13 @@ static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool val
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++)
-        if (is_token_file_name(names[i]) && is_for_validation(names[i]) == validation)
+        if (is_token_file_name(names[i]) && is_asked_for(names[i], validation))
             status = add_path(list, fsdp_path_join(folder, names[i]));
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
         status = fsdp_error(FSDP_ERR_NOT_FOUND,
-                            "%s: no token file %s 'val' in its name; a pattern ('%s/*.bin') takes "
-                            "any",
-                            folder, validation ? "with" : "without", folder);
+                            "%s: no token file with %s; a pattern ('%s/*.bin') takes any", folder,
+                            words_of(validation), folder);
     return status;
 }
 
@@ -213,15 +208,6 @@ bool fsdp_is_plain_text_name(const char *path)
     return fsdp_name_kind_of(path) == FSDP_NAME_TEXT;
 }
 
-/* Return true if a file of this name has rows for validation (if `validation` is true) or for
- * training (if it is false). Files with the word "test" in their names are for neither. */
-static bool is_asked_for(const char *name, bool validation)
-{
-    static const char *const test[] = {"test", NULL};
-    return !fsdp_name_is_metadata(name) && !has_word(name, test) &&
-           is_for_validation(name) == validation;
-}
-
 static fsdp_status mixed_kinds(const char *folder, const char *a, const char *b)
 {
     return fsdp_error(FSDP_ERR_INVALID,
@@ -237,7 +223,7 @@ static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char
     for (size_t i = 0; i < count; i++) {
         const fsdp_name_kind kind = fsdp_name_kind_of(names[i]);
         if (kind == FSDP_NAME_UNKNOWN || kind == FSDP_NAME_ARROW || *names[i] == '.' ||
-            !is_asked_for(names[i], validation))
+            fsdp_name_is_metadata(names[i]) || !is_asked_for(names[i], validation))
             continue;
         if (first && kind != fsdp_name_kind_of(first))
             return mixed_kinds(folder, first, names[i]);
@@ -256,12 +242,10 @@ static fsdp_status add_text_folder(fsdp_path_list *list, const char *folder, boo
     fsdp_status status = add_text_names(list, folder, names, count, validation);
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
-        status =
-            fsdp_error(FSDP_ERR_NOT_FOUND,
-                       "%s: holds neither wikihowAll.csv nor wikihowSep.csv, and no file of "
-                       "JSON, CSV or text %s 'validation' in its name; name a file in it, or a "
-                       "pattern",
-                       folder, validation ? "with" : "without 'test' or");
+        status = fsdp_error(FSDP_ERR_NOT_FOUND,
+                            "%s: holds neither wikihowAll.csv nor wikihowSep.csv, and no file of "
+                            "JSON, CSV or text with %s; name a file in it, or a pattern",
+                            folder, words_of(validation));
     return status;
 }
 
@@ -297,26 +281,35 @@ fsdp_status fsdp_text_paths(const char *path, bool validation, fsdp_path_list *o
     return FSDP_OK;
 }
 
+/* Set *folder to `path`/`name` if that is a folder, and to NULL otherwise. The caller owns *folder.
+ */
+static fsdp_status find_folder(const char *path, const char *name, char **folder)
+{
+    char *found = fsdp_path_join(path, name);
+    *folder = NULL;
+    if (!found)
+        return FSDP_ERR_NOMEM;
+    if (fsdp_path_is_directory(found))
+        *folder = found;
+    else
+        fsdp_free(found);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_split_folder(const char *path, bool validation, char **out)
 {
-    static const char *const names[2][3] = {{"train", NULL, NULL}, {"validation", "valid", "val"}};
-    char *train = fsdp_path_is_directory(path) ? fsdp_path_join(path, names[0][0]) : NULL;
-    const bool has_splits = train && fsdp_path_is_directory(train);
-    fsdp_free(train);
+    char *folder = NULL;
     *out = NULL;
-    for (size_t i = 0; has_splits && i < 3 && names[validation][i]; i++) {
-        char *found = fsdp_path_join(path, names[validation][i]);
-        if (!found)
-            return FSDP_ERR_NOMEM;
-        if (fsdp_path_is_directory(found)) {
-            *out = found;
-            return FSDP_OK;
-        }
-        fsdp_free(found);
+    if (fsdp_path_is_directory(path))
+        FSDP_TRY(find_folder(path, "train", &folder));
+    if (!folder || !validation) {
+        *out = folder ? folder : fsdp_strdup(path);
+        return *out ? FSDP_OK : FSDP_ERR_NOMEM;
     }
-    if (has_splits)
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: has a folder train, but no folder validation",
-                          path);
-    *out = fsdp_strdup(path);
-    return *out ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_free(folder);
+    for (size_t i = 0; !*out && fsdp_validation_name(i); i++)
+        FSDP_TRY(find_folder(path, fsdp_validation_name(i), out));
+    return *out ? FSDP_OK
+                : fsdp_error(FSDP_ERR_NOT_FOUND, "%s: has a folder train, but no folder validation",
+                             path);
 }

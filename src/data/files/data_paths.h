@@ -12,22 +12,22 @@ typedef struct fsdp_path_list {
 
 /* List the token files that `path` refers to. `path` is a file, a folder or a pattern
  * (fsdp_dataset_open()). If `path` is a folder, `validation` chooses: true lists the folder's files
- * for validation, and false lists all its other token files. The list has at least one path, and
- * its paths are sorted by strcmp(). Returns FSDP_ERR_NOT_FOUND if a folder or pattern has no such
- * file. */
+ * for validation, and false those for training (fsdp_split_kind_of()). The list has at least one
+ * path, and its paths are sorted by strcmp(). Returns FSDP_ERR_NOT_FOUND if a folder or pattern has
+ * no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
 /* Like fsdp_token_paths(), for files of texts. If a folder has a file of WikiHow, only this file is
  * listed. Otherwise, all files of a folder must be of one kind (JSON, CSV or plain text, by their
- * endings); if they are not, return FSDP_ERR_INVALID. Files of a folder with the word "test" in
- * their names are not listed for either value of `validation`. */
+ * endings); if they are not, return FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
                                             fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);
 
-/* If `path` contains a folder "train", set *out to that folder or, for validation, to the folder
- * "validation", "valid" or "val" in `path`. Otherwise set *out to a copy of `path`. The caller owns
- * *out. */
+/* If `path` contains a folder "train", set *out to that folder or, for validation, to the folder in
+ * `path` that has the first name of fsdp_validation_name(). Returns FSDP_ERR_NOT_FOUND if there is
+ * no such folder for validation. If `path` contains no folder "train", set *out to a copy of
+ * `path`. The caller owns *out. */
 FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
 /* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */
 bool fsdp_is_plain_text_name(const char *path);

@@ -287,17 +287,23 @@ TEST(a_folder_or_a_pattern_is_all_its_files)
     write_text(t, "b-train.jsonl", "{\"input_ids\": [3]}\n{\"input_ids\": [4]}\n");
     write_text(t, "a.json", "[{\"input_ids\": [1]}, {\"input_ids\": [2]}]");
     write_text(t, "c_validation.jsonl", "{\"input_ids\": [5]}\n");
+    write_text(t, "d-dev.jsonl", "{\"input_ids\": [7]}\n");
     write_text(t, "test.jsonl", "{\"input_ids\": [6]}\n");
+    write_text(t, "testing_0.jsonl", "{\"input_ids\": [8]}\n");
+    write_text(t, "my eval.jsonl", "{\"input_ids\": [8]}\n");
+    write_text(t, "evaluation.jsonl", "{\"input_ids\": [8]}\n");
+    write_text(t, "val-test.jsonl", "{\"input_ids\": [8]}\n");
+    write_text(t, "device_Val_latest.jsonl", "{\"input_ids\": [9]}\n");
     write_text(t, "LICENSE", "not rows\n");
     write_text(t, "README.md", "not rows\n");
     write_text(t, "dataset_info.json", "{\"features\": 1}");
-    check_examples(t, fsdp_test_dir(t), &options, "1;2;3;4;");
+    check_examples(t, fsdp_test_dir(t), &options, "1;2;3;4;9;");
     options.max_samples = 3;
     check_examples(t, fsdp_test_dir(t), &options, "1;2;3;");
     options.max_samples = 0;
     options.validation = true;
-    check_examples(t, fsdp_test_dir(t), &options, "5;");
-    check_examples(t, path_of(t, "*[natl].json*"), &options, "1;2;3;4;5;6;");
+    check_examples(t, fsdp_test_dir(t), &options, "5;7;");
+    check_examples(t, path_of(t, "*[natl].json*"), &options, "1;2;3;4;5;9;8;8;6;8;");
     CHECK_HERE();
     options.validation = false;
     write_text(t, "b.jsonl", "{\"input_ids\": [3]}\n{\"input_ids\": [400]}\n");
@@ -322,6 +328,10 @@ TEST(folders_of_splits_are_used_by_name)
                  "has a folder train, but no folder validation");
     ASSERT(mkdir(path_of(t, "valid"), 0700) == 0);
     write_text(t, "valid/validation.jsonl", "{\"input_ids\": [2]}\n");
+    check_examples(t, fsdp_test_dir(t), &options, "2;");
+    char valid[600];
+    snprintf(valid, sizeof valid, "%s/valid", fsdp_test_dir(t));
+    ASSERT(rename(valid, path_of(t, "dev")) == 0);
     check_examples(t, fsdp_test_dir(t), &options, "2;");
 }
 

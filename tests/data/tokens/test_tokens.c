@@ -149,8 +149,9 @@ TEST(documents_begin_at_the_document_token)
                  "document token 7 is no id of the model: 0 to 6");
 }
 
-/* Shards are in the order of their names, and "val" must be a word of a name. A shard that is too
- * short for a row gives none. max_samples may end within any shard. */
+/* Shards are in the order of their names, and "val" must be a word of a name. A shard for a test is
+ * not read. A shard that is too short for a row gives none. max_samples may end within any shard.
+ */
 TEST(a_folder_is_its_shards_and_a_pattern_too)
 {
     char path[PATH], pattern[PATH];
@@ -160,6 +161,7 @@ TEST(a_folder_is_its_shards_and_a_pattern_too)
     write_tokens(t, "fineweb_train_0000015.bin", 2, 200, 3, path);
     write_tokens(t, "fineweb_val_000000.bin", 2, 500, 5, path);
     write_tokens(t, "interval.bin", 2, 700, 6, path);
+    write_tokens(t, "fineweb-test_000000.bin", 2, 800, 6, path);
     CHECK_HERE();
     fsdp_dataset_options options = causal;
     ASSERT_OK(fsdp_dataset_open(fsdp_test_dir(t), &options, &dataset));
@@ -202,7 +204,7 @@ TEST(a_folder_without_files_for_a_purpose_says_so)
     CHECK_HERE();
     options.validation = true;
     ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &options, &dataset), FSDP_ERR_NOT_FOUND,
-                 "no token file with 'val' in its name");
+                 "no token file with the word 'validation', 'valid', 'val' or 'dev' in its name");
 }
 
 /* --- what is wrong with a file --- */

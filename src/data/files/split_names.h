@@ -1,0 +1,24 @@
+/* Which split of a data set a file or a folder has, as its name says. Case matters, as it does in
+ * Hugging Face's datasets. */
+#pragma once
+#include <stddef.h>
+
+typedef enum fsdp_split_kind {
+    FSDP_SPLIT_KIND_TRAIN,
+    FSDP_SPLIT_KIND_VALIDATION,
+    FSDP_SPLIT_KIND_TEST, /* for neither training nor validation */
+} fsdp_split_kind;
+
+/* Return the split of a file. `name` is without a folder. The words are those of SPLIT_KEYWORDS in
+ * datasets/data_files.py: "validation", "valid", "dev" and "val" for VALIDATION, and "test",
+ * "testing", "eval" and "evaluation" for TEST. If a name has words of both, the file is for TEST.
+ * If it has none, it is for TRAIN. A word is between two of the separators "-._ 0123456789", or
+ * between a separator and an end of the name: "fineweb_val_000000.bin" has the word "val",
+ * "interval.bin" has not. */
+fsdp_split_kind fsdp_split_kind_of(const char *name);
+/* Return name `i` of those that a split for validation may have, in order of preference:
+ * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. This is for whole
+ * names: of a split of a DatasetDict, or of a file or folder next to one that is called "train". As
+ * a split with the whole name "eval" is next to "train", it is the one for validation, although the
+ * word "eval" in the name of a file stands for TEST. */
+const char *fsdp_validation_name(size_t i);
