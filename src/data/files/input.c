@@ -186,6 +186,19 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
     return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
+/* If the bytes of the buffer are those after a gzip member, skip the zeros that pad the file. gzip
+ * and Python's gzip skip them, too. */
+static fsdp_status skip_padding(fsdp_input *in)
+{
+    if (in->kind != COMPRESSION_GZIP || in->in_frame)
+        return FSDP_OK;
+    while (in->at < in->len && in->buffer[in->at] == 0) {
+        in->at++;
+        FSDP_TRY(fill_buffer(in));
+    }
+    return FSDP_OK;
+}
+
 /* Read as fsdp_input_read() does. A decompressor may still hold decompressed bytes after it has
  * consumed the whole file. So the data end only when step() returns no bytes and the file has no
  * more. */
@@ -195,6 +208,7 @@ static fsdp_status read_compressed(fsdp_input *in, char *bytes, size_t count, si
     while (*n < count) {
         size_t made;
         FSDP_TRY(fill_buffer(in));
+        FSDP_TRY(skip_padding(in));
         const bool ended = in->at == in->len;
         if (ended && !in->in_frame)
             return FSDP_OK;

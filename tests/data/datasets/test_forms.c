@@ -570,6 +570,30 @@ static void check_compressed_csv(fsdp_test *t, compress_fn *compress, const char
 }
 #endif
 
+#ifdef FSDP_HAVE_ZLIB
+/* Two members with zeros after each, which are more than the buffer of the reader has. Other bytes
+ * after a member are an error. */
+static void check_padded_gzip(fsdp_test *t)
+{
+    enum {
+        ZEROS = 100000
+    };
+    static const char text[] = "{\"input_ids\": [5], \"labels\": [6]}\n";
+    static unsigned char bytes[2 * ZEROS + 400];
+    const fsdp_dataset_options options = {0};
+    fsdp_dataset *set;
+    const size_t first = gzip(text, sizeof text - 1, bytes, 200);
+    const size_t size = first + ZEROS + gzip(text, sizeof text - 1, bytes + first + ZEROS, 200);
+    ASSERT_OK(fsdp_dataset_open(write_bytes(t, "a.jsonl.gz", bytes, size + ZEROS), &options, &set));
+    ASSERT_INT(fsdp_dataset_len(set), 2);
+    fsdp_dataset_close(set);
+    bytes[size + 3] = 1;
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_bytes(t, "a.jsonl.gz", bytes, size + ZEROS), &options, &set),
+        FSDP_ERR_FORMAT, "gzip-compressed data are damaged");
+}
+#endif
+
 TEST(gzip_is_read_as_the_text_in_it)
 {
 #ifdef FSDP_HAVE_ZLIB
@@ -578,6 +602,8 @@ TEST(gzip_is_read_as_the_text_in_it)
     NEEDS_SENTENCEPIECE();
     NEEDS_LIBCSV();
     check_compressed_csv(t, gzip, "a.csv.gz");
+    CHECK_HERE();
+    check_padded_gzip(t);
 #else
     fsdp_dataset *set;
     ASSERT_ERROR(fsdp_dataset_open(write_bytes(t, "a.jsonl", "\x1f\x8b\x08\0", 4), NULL, &set),
