@@ -47,6 +47,9 @@ static fsdp_status check_config(const fsdp_lora_config *c)
         FSDP_TRY(check_number(r >= 1.0 && r <= MAX_RANK && r == floor(r), "a rank of rank_pattern",
                               r, "an integer from 1 to 1048576"));
     }
+    for (size_t i = 0; i < c->n_alpha_pattern; i++)
+        FSDP_TRY(check_number(isfinite(c->alpha_pattern[i].value), "an alpha of alpha_pattern",
+                              c->alpha_pattern[i].value, "finite"));
     if (c->target_pattern && c->n_layers_to_transform)
         return fsdp_error(FSDP_ERR_INVALID,
                           "lora: layers_to_transform needs target_modules with names of layers; "

@@ -234,6 +234,10 @@ TEST(configurations_that_select_nothing_or_the_impossible_are_refused)
         {{.rank_pattern = (const fsdp_lora_pattern[]){{"q_proj", 1.5}}, .n_rank_pattern = 1},
          "a rank of rank_pattern is 1.5",
          FSDP_ERR_INVALID},
+        {{.alpha_pattern = (const fsdp_lora_pattern[]){{"q_proj", (double)INFINITY}},
+          .n_alpha_pattern = 1},
+         "an alpha of alpha_pattern is inf",
+         FSDP_ERR_INVALID},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
         fsdp_module *model;
