@@ -233,6 +233,29 @@ static fsdp_status slice_of_list(jinja_machine *machine, jinja_value value, cons
     return FSDP_OK;
 }
 
+/* Set *out to `start` + count * step. */
+static bool advance(int64_t start, int64_t count, int64_t step, int64_t *out)
+{
+    int64_t distance;
+    return !__builtin_mul_overflow(count, step, &distance) &&
+           !__builtin_add_overflow(start, distance, out);
+}
+
+static fsdp_status slice_of_range(jinja_machine *machine, const jinja_range *range, const slice *s,
+                                  jinja_value *out)
+{
+    jinja_range *part;
+    FSDP_TRY(fsdp_jinja_alloc(machine, sizeof *part, &part));
+    *part = (jinja_range){.n = s->count};
+    if (!advance(range->start, s->start, range->step, &part->start) ||
+        !advance(range->start, s->stop, range->step, &part->stop) ||
+        __builtin_mul_overflow(range->step, s->step, &part->step))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "a bound or the step of a slice of a range is too large");
+    *out = (jinja_value){.kind = JINJA_RANGE, .as.range = part};
+    return FSDP_OK;
+}
+
 static fsdp_status slice_of_string(jinja_machine *machine, jinja_string *text, const slice *s,
                                    jinja_value *out)
 {
@@ -276,14 +299,8 @@ fsdp_status fsdp_jinja_slice(jinja_machine *machine, jinja_value value, jinja_va
         return slice_of_string(machine, value.as.string, &s, out);
     }
     if (value.kind == JINJA_RANGE) {
-        jinja_range *part;
-        const jinja_range *range = value.as.range;
-        FSDP_TRY(make_slice(start, stop, step, (size_t)range->n, &s));
-        FSDP_TRY(fsdp_jinja_alloc(machine, sizeof *part, &part));
-        *part = (jinja_range){range->start + s.start * range->step,
-                              range->start + s.stop * range->step, range->step * s.step, s.count};
-        *out = (jinja_value){.kind = JINJA_RANGE, .as.range = part};
-        return FSDP_OK;
+        FSDP_TRY(make_slice(start, stop, step, (size_t)value.as.range->n, &s));
+        return slice_of_range(machine, value.as.range, &s, out);
     }
     return fsdp_error(FSDP_ERR_INVALID, "'%s' object cannot be sliced",
                       fsdp_jinja_type_name(value));

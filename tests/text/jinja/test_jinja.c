@@ -431,6 +431,10 @@ TEST(errors_of_values_name_the_line)
         {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", FSDP_ERR_INVALID,
          "takes no keyword argument b"},
         {"{{ l|sort(attribute='x.y') }}", FSDP_ERR_INVALID, "has no attribute 'x'"},
+        {"{{ range(9223372036854775806, 9223372036854775807, 5)[:] }}", FSDP_ERR_INVALID,
+         "a bound or the step of a slice of a range is too large"},
+        {"{{ range(0, 9223372036854775807, 4611686018427387904)[::3] }}", FSDP_ERR_INVALID,
+         "a bound or the step of a slice of a range is too large"},
     };
     check_failures(t, failures, FSDP_LENGTH(failures));
 }
