@@ -126,7 +126,7 @@ static fsdp_status check_id(const fsdp_vocabulary *v, const char *text, size_t l
 /* Reserve memory for a token with this length and id, so that adding the token cannot fail. */
 static fsdp_status reserve(fsdp_vocabulary *v, size_t length, size_t id)
 {
-    if (length > UINT32_MAX - 1 - v->block_len)
+    if (length >= UINT32_MAX - v->block_len) /* block_len is at most UINT32_MAX */
         return fsdp_error(FSDP_ERR_FORMAT, "the texts of the vocabulary have more than 4 GB");
     if (!FSDP_GROW(v->block, v->block_cap, v->block_len + length + 1) ||
         !FSDP_GROW(v->entries, v->entries_cap, id + 1))
