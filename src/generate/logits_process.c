@@ -1,4 +1,5 @@
 /* See logits_process.h. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -89,11 +90,13 @@ static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *sc
     const fsdp_length_decay *decay = &c->exponential_decay_length_penalty;
     if (n_new <= decay->start)
         return;
-    const double growth = pow(decay->factor, (double)(n_new - decay->start)) - 1;
+    /* The power may be infinite. 0 * inf would be NaN. */
+    const double power = pow(decay->factor, (double)(n_new - decay->start));
+    const float growth = (float)(fmin(power, (double)FLT_MAX) - 1);
     for (int i = 0; i < c->n_eos; i++) {
         const int64_t id = c->eos_token_ids[i];
         if (id >= 0 && id < vocab && isfinite(scores[id]))
-            scores[id] += fabsf(scores[id]) * (float)growth;
+            scores[id] = fminf(scores[id] + fabsf(scores[id]) * growth, FLT_MAX);
     }
 }
 

@@ -261,6 +261,24 @@ TEST(ngrams_are_not_repeated)
     }
 }
 
+/* The factor of a score grows beyond all numbers, but the scores stay finite, and 0 stays 0. */
+TEST(raised_ends_stay_finite)
+{
+    int32_t ids[3000] = {0};
+    const fsdp_token_list list = {.ids = ids, .len = 3000};
+    float scores[4] = {0, 1, -2, 1}, scratch[3000];
+    fsdp_generation_config c = plain();
+    c.n_eos = 3;
+    for (int i = 0; i < 3; i++)
+        c.eos_token_ids[i] = i;
+    c.exponential_decay_length_penalty.factor = 2;
+    fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+    ASSERT_F32(scores[0], 0);
+    ASSERT(scores[1] > 1e38f && isfinite(scores[1]));
+    ASSERT(scores[2] > 1e38f && isfinite(scores[2]));
+    ASSERT_F32(scores[3], 1);
+}
+
 TEST(ends_wait_for_the_least_length)
 {
     int32_t ids[] = {0, 2, 3};
