@@ -1,7 +1,7 @@
 /* See stop_strings.h. The last ids of a sequence are decoded twice, with and without the next id.
  * The next id completes a stop string if the string's last byte is in the part of the text in which
- * the two results differ. The number of decoded ids depends only on the longest stop string, so the
- * check is not slower for a long sequence. */
+ * the two results differ. The number of decoded ids depends on the longest stop string, so the
+ * check is not slower for a long sequence, unless most of its ids have no text. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -17,9 +17,9 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
     for (const char *text = texts->bytes; text < texts->bytes + texts->n_bytes;
          text += strlen(text) + 1)
         longest = strlen(text) > longest ? strlen(text) : longest;
-    /* A token has at least one byte, so the last `longest` tokens are enough to contain any stop
-     * string. The window has one more token at its beginning, because some decoders change the
-     * first token of a sequence. */
+    /* Most tokens have at least one byte, so the last `longest` tokens usually contain any stop
+     * string; fsdp_stop_strings_check() takes more if they do not. The window has one more token at
+     * its beginning, because some decoders change the first token of a sequence. */
     *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
     return FSDP_OK;
 }
@@ -33,15 +33,21 @@ static bool is_completed(const char *whole, size_t changed, const char *text)
     return strstr(at, text) != NULL;
 }
 
+/* Set *ends to true if the last of the ids completes a stop string. Set *enough to true if the ids
+ * after the first one have as many bytes as the longest stop string, so that ids before them cannot
+ * change the result. */
 static fsdp_status check_window(const fsdp_stop_strings *stop, const int32_t *ids, size_t n,
-                                bool *ends)
+                                bool *ends, bool *enough)
 {
-    char *before = NULL, *after = NULL;
+    char *first = NULL, *before = NULL, *after = NULL;
     fsdp_status status =
         fsdp_tokenizer_decode(stop->tokenizer, ids, n - 1, FSDP_DECODE_SKIP_UNKNOWN, &before);
     if (status == FSDP_OK)
         status = fsdp_tokenizer_decode(stop->tokenizer, ids, n, FSDP_DECODE_SKIP_UNKNOWN, &after);
+    if (status == FSDP_OK)
+        status = fsdp_tokenizer_decode(stop->tokenizer, ids, 1, FSDP_DECODE_SKIP_UNKNOWN, &first);
     if (status == FSDP_OK) {
+        *enough = strlen(after) + 1 >= strlen(first) + stop->window;
         size_t same = 0;
         while (before[same] && before[same] == after[same])
             same++;
@@ -49,8 +55,24 @@ static fsdp_status check_window(const fsdp_stop_strings *stop, const int32_t *id
              !*ends && text < stop->texts->bytes + stop->texts->n_bytes; text += strlen(text) + 1)
             *ends = is_completed(after, same, text);
     }
+    fsdp_text_free(first);
     fsdp_text_free(before);
     fsdp_text_free(after);
+    return status;
+}
+
+/* Like check_window(), for ids[n] followed by `next`. */
+static fsdp_status check_last(const fsdp_stop_strings *stop, const int32_t *ids, size_t n,
+                              int32_t next, bool *ends, bool *enough)
+{
+    int32_t *window = fsdp_calloc(n + 1, sizeof *window);
+    if (!window)
+        return FSDP_ERR_NOMEM;
+    if (n)
+        memcpy(window, ids, n * sizeof *window);
+    window[n] = next;
+    const fsdp_status status = check_window(stop, window, n + 1, ends, enough);
+    fsdp_free(window);
     return status;
 }
 
@@ -60,13 +82,12 @@ fsdp_status fsdp_stop_strings_check(const fsdp_stop_strings *stop, const int32_t
     *ends = false;
     if (stop->texts->n_bytes == 0)
         return FSDP_OK;
-    const size_t kept = n < stop->window ? n : stop->window;
-    int32_t *window = fsdp_calloc(kept + 1, sizeof *window);
-    if (!window)
-        return FSDP_ERR_NOMEM;
-    memcpy(window, ids + n - kept, kept * sizeof *window);
-    window[kept] = next;
-    const fsdp_status status = check_window(stop, window, kept + 1, ends);
-    fsdp_free(window);
+    bool enough = false;
+    fsdp_status status = FSDP_OK;
+    for (size_t kept = stop->window; status == FSDP_OK && !*ends && !enough; kept *= 2) {
+        kept = kept < n ? kept : n;
+        status = check_last(stop, ids + n - kept, kept, next, ends, &enough);
+        enough |= kept == n;
+    }
     return status;
 }

@@ -9,8 +9,8 @@
 typedef struct fsdp_stop_strings {
     const fsdp_tokenizer *tokenizer; /* borrowed */
     const fsdp_rule_texts *texts;    /* borrowed */
-    /* number of ids that are decoded for a check; this number is large enough to contain the
-     * longest stop string */
+    /* number of ids that are decoded for a check; large enough to contain the longest stop string
+     * if every id has a text */
     size_t window;
 } fsdp_stop_strings;
 

@@ -94,6 +94,35 @@ TEST(a_token_that_goes_beyond_a_stop_string_stays_whole)
     check_stop(t, "xq user_id zj", "us", NULL, "xq user");
 }
 
+/* Ids that have no text are between the two tokens that complete the stop string. */
+TEST(ids_without_a_text_do_not_hide_a_stop_string)
+{
+    enum {
+        UNKNOWN = 20
+    };
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_rule_texts texts = {.n_bytes = 0};
+    fsdp_stop_strings stop;
+    fsdp_token_list ids = {0};
+    int32_t all[UNKNOWN + 10];
+    bool ends;
+    ASSERT_OK(fsdp_rule_texts_add(&texts, "j!", 2));
+    ASSERT_OK(fsdp_stop_strings_init(&stop, tokenizer, &texts));
+    ASSERT_OK(fsdp_tokenizer_encode_text(tokenizer, "xq zj!", 6, 0, &ids));
+    ASSERT(ids.len > 2 && ids.len < 10);
+    const size_t n = ids.len - 1;
+    memcpy(all, ids.ids, n * sizeof *all);
+    for (size_t i = 0; i < UNKNOWN; i++)
+        all[n + i] = 1000000;
+    ASSERT_OK(fsdp_stop_strings_check(&stop, all, n + UNKNOWN, ids.ids[n], &ends));
+    ASSERT(ends);
+    ASSERT_OK(fsdp_stop_strings_check(&stop, all, n + UNKNOWN, ids.ids[0], &ends));
+    ASSERT(!ends);
+    fsdp_token_list_fini(&ids);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(stop_strings_need_a_tokenizer_and_are_not_empty)
 {
     fsdp_rule_texts texts = {.n_bytes = 0};
