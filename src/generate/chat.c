@@ -134,7 +134,8 @@ static fsdp_status generate(const conversation *c, fsdp_str *answer)
     const fsdp_status status =
         fsdp_generate_batch(g, 0, n, n ? fsdp_chat_stream_id : NULL, &stream, &outputs);
     fsdp_generated_free(outputs, n);
-    return fsdp_chat_stream_end(&stream, status);
+    const fsdp_status end = fsdp_chat_stream_end(&stream, status);
+    return status == FSDP_OK ? fsdp_agree(g->group, end) : end;
 }
 
 static fsdp_status show(const conversation *c, const char *text)

@@ -36,8 +36,13 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
         stream.follows = &g->prompts.items[first].ids;
     fsdp_status status =
         fsdp_generate_batch(g, first, n, streams ? fsdp_chat_stream_id : NULL, &stream, &outputs);
+    /* fsdp_generate_batch() fails alike on all ranks. The end of the stream, which writes to the
+     * terminal, may fail on rank 0 alone. */
+    const bool agrees = status == FSDP_OK;
     if (streams)
         status = fsdp_chat_stream_end(&stream, status);
+    if (agrees)
+        status = fsdp_agree(g->group, status);
     for (size_t i = 0; status == FSDP_OK && i < n * g->per_prompt; i++)
         pack_row(&outputs[i], row_at(g, rows, i));
     fsdp_generated_free(outputs, n * g->per_prompt);
