@@ -533,8 +533,8 @@ typedef struct fsdp_mixture_part {
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: in every epoch of a part, its examples keep their order
  * @param out        new dataset, closed with fsdp_dataset_close()
- * @return FSDP_ERR_INVALID if a weight is negative, not finite, or so small that its part would
- *         supply no example, or if there are more than 2^31 - 1 examples
+ * @return FSDP_ERR_INVALID if a part has no rows, if a weight is negative, not finite, or so small
+ *         that its part would supply no example, or if there are more than 2^31 - 1 examples
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts,
                                                          size_t count, bool no_shuffle,

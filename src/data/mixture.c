@@ -128,6 +128,8 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
         if (!(parts[c].weight >= 0 && isfinite(parts[c].weight)))
             return fsdp_error(FSDP_ERR_INVALID, "mixture: weight %g of part %zu", parts[c].weight,
                               c + 1);
+        if (fsdp_dataset_len(parts[c].dataset) == 0)
+            return fsdp_error(FSDP_ERR_INVALID, "mixture: part %zu has no rows", c + 1);
         *sum += parts[c].weight;
         *examples += fsdp_dataset_len(parts[c].dataset);
         if (*examples > INT32_MAX)

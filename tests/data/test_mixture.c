@@ -150,6 +150,16 @@ TEST(weights_that_leave_nothing_are_refused)
             fsdp_dataset_close(parts[p].dataset);
         }
     }
+    /* A part without rows cannot supply the share that its weight gives it. */
+    open_parts(t, (const double[]){1, 1, 1}, n, parts);
+    CHECK_HERE();
+    fsdp_dataset_close(parts[1].dataset);
+    n[1].len = 0;
+    ASSERT_OK(fsdp_dataset_create(&ops, &n[1], &parts[1].dataset));
+    ASSERT_ERROR(fsdp_mixture_create(parts, PARTS, false, &mixture), FSDP_ERR_INVALID,
+                 "part 2 has no rows");
+    for (int p = 0; p < PARTS; p++)
+        fsdp_dataset_close(parts[p].dataset);
     ASSERT_ERROR(fsdp_mixture_create(parts, 0, false, &mixture), FSDP_ERR_INVALID, "no parts");
     ASSERT(mixture == NULL);
 }
