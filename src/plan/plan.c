@@ -306,7 +306,7 @@ static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false, texts;
     return !(c->cut_sources && c->cut_targets) && fsdp_train_sources_have_pairs(c) &&
-           fsdp_first_row_kind(c->data, c->form.json_field, &ids, &texts) == FSDP_OK && ids;
+           fsdp_first_row_kind(c->data, c->form.json_field, false, &ids, &texts) == FSDP_OK && ids;
 }
 
 static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)

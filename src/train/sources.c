@@ -14,14 +14,14 @@
 /* Set *cleaning to how the texts of a source are cleaned. --cleaning wikihow applies only to
  * sources of text pairs; other sources are not cleaned. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
-                                   fsdp_cleaning *cleaning)
+                                   bool training, fsdp_cleaning *cleaning)
 {
     bool ids = false, texts = true;
     *cleaning = FSDP_CLEANING_NONE;
     if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION)
         return FSDP_OK;
     if (!fsdp_path_is_directory(source->path) || fsdp_is_arrow_path(source->path))
-        FSDP_TRY(fsdp_first_row_kind(source->path, c->form.json_field, &ids, &texts));
+        FSDP_TRY(fsdp_first_row_kind(source->path, c->form.json_field, !training, &ids, &texts));
     if (texts)
         *cleaning = FSDP_CLEANING_WIKIHOW;
     return FSDP_OK;
@@ -49,7 +49,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     const fsdp_span_corruption noise = fsdp_train_span_corruption(c);
     const fsdp_masking masking = {.mlm_probability = c->noise_density};
     fsdp_cleaning cleaning;
-    FSDP_TRY(choose_cleaning(c, source, &cleaning));
+    FSDP_TRY(choose_cleaning(c, source, training, &cleaning));
     fsdp_dataset_options options = {
         .task = t->task,
         .source_prefix = c->task_prefix,

@@ -56,7 +56,7 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     file->path = path;
     FSDP_TRY(fsdp_rows_form_of(path, &file->form));
     if (options->task != FSDP_TASK_CAUSAL_LM)
-        FSDP_TRY(fsdp_first_row_kind(path, options->json_field, &ids, &texts));
+        FSDP_TRY(fsdp_first_row_kind(path, options->json_field, options->validation, &ids, &texts));
     file->ids = file->form != FSDP_ROWS_CSV && !texts;
     if (file->ids) {
         fsdp_status status = fsdp_dataset_check_has_pairs(options, false);

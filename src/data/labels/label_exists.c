@@ -81,7 +81,7 @@ static fsdp_status find_class(const char *path, const fsdp_dataset_options *opti
     if (fsdp_is_plain_text_name(path))
         return FSDP_OK;
     FSDP_TRY(fsdp_rows_form_of(path, &form));
-    FSDP_TRY(fsdp_first_row_kind(path, options->json_field, &ids, &texts));
+    FSDP_TRY(fsdp_first_row_kind(path, options->json_field, options->validation, &ids, &texts));
     if (!ids)
         return find_class_of_texts(path, form, options, any);
     return form == FSDP_ROWS_ARROW ? find_class_of_arrow(path, options, any)

@@ -297,7 +297,8 @@ static fsdp_status scan_file(scan *s, const char *path)
     bool ids, texts;
     fsdp_rows_form form;
     FSDP_TRY(fsdp_rows_form_of(path, &form));
-    FSDP_TRY(fsdp_first_row_kind(path, s->options->json_field, &ids, &texts));
+    FSDP_TRY(
+        fsdp_first_row_kind(path, s->options->json_field, s->options->validation, &ids, &texts));
     if (!ids)
         return scan_texts(s, path, form);
     return form == FSDP_ROWS_ARROW ? scan_arrow(s, path) : scan_ids(s, path);

@@ -102,10 +102,11 @@ unsigned fsdp_rows_form_uses(fsdp_rows_form form)
     return form == FSDP_ROWS_CSV ? FSDP_USES_CSV : form == FSDP_ROWS_JSON ? FSDP_USES_JSON : 0;
 }
 
-static fsdp_status first_arrow_row_kind(const char *path, bool *ids, bool *texts)
+static fsdp_status first_arrow_row_kind(const char *path, bool validation, bool *ids, bool *texts)
 {
     fsdp_arrow_table *table;
-    FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_TRAIN, &table));
+    FSDP_TRY(fsdp_arrow_table_open(
+        path, validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN, &table));
     *ids = fsdp_arrow_table_has(table, "input_ids");
     *texts = !*ids;
     fsdp_arrow_table_close(table);
@@ -127,7 +128,8 @@ static fsdp_status first_json_row_kind(const char *path, const char *json_field,
     return status;
 }
 
-fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids, bool *texts)
+fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool validation,
+                                bool *ids, bool *texts)
 {
     fsdp_rows_form form;
     *ids = false;
@@ -136,6 +138,6 @@ fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *
     if (form == FSDP_ROWS_CSV)
         return FSDP_OK;
     *texts = false;
-    return form == FSDP_ROWS_ARROW ? first_arrow_row_kind(path, ids, texts)
+    return form == FSDP_ROWS_ARROW ? first_arrow_row_kind(path, validation, ids, texts)
                                    : first_json_row_kind(path, json_field, ids, texts);
 }

@@ -44,6 +44,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *
 /* Return the flags FSDP_USES_* that all files of this form have. */
 unsigned fsdp_rows_form_uses(fsdp_rows_form form);
 /* Examine the first row. Set *ids to true if it has input_ids, and *texts to true if it has texts
- * instead. Rows of CSV always have texts. */
-FSDP_MUST_CHECK fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids,
-                                                bool *texts);
+ * instead. Rows of CSV always have texts. If `path` is the folder of a DatasetDict, `validation`
+ * chooses the split, as in fsdp_dataset_options. */
+FSDP_MUST_CHECK fsdp_status fsdp_first_row_kind(const char *path, const char *json_field,
+                                                bool validation, bool *ids, bool *texts);

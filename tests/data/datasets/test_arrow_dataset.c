@@ -425,6 +425,20 @@ TEST(pairs_of_texts_have_classes_of_a_class_label)
     options.num_classes = 1;
     ASSERT_ERROR(fsdp_dataset_open(in_dir(t, "classes"), &options, &dataset), FSDP_ERR_FORMAT,
                  "data-00000-of-00001.arrow: row 1: label: expected an integer from 0 to 0");
+    /* The same rows in a DatasetDict that has no split for training. */
+    char from[600];
+    bool any = false;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "dict")));
+    write_text(t, "dict/dataset_dict.json", "{\"splits\": [\"test\"]}");
+    snprintf(from, sizeof from, "%s/classes/train", fsdp_test_dir(t));
+    ASSERT(rename(from, in_dir(t, "dict/test")) == 0);
+    options.num_classes = 3;
+    options.validation = true;
+    ASSERT_OK(fsdp_labels_find(in_dir(t, "dict"), &options, &found));
+    ASSERT_INT(found.classes, 3);
+    fsdp_found_labels_fini(&found);
+    ASSERT_OK(fsdp_labels_exist(in_dir(t, "dict"), &options, &any));
+    ASSERT(any);
     fsdp_tokenizer_close(tokenizer);
 }
 
