@@ -137,6 +137,9 @@ bool fsdp_lora_is_linear(const fsdp_module *m)
 bool fsdp_lora_is_head(const char *path)
 {
     static const char *const heads[] = {"lm_head", "classifier", "cls"};
+    static const char transform[] = "cls.predictions.transform.";
+    if (strncmp(path, transform, sizeof transform - 1) == 0) /* before the output layer */
+        return false;
     const size_t n = strcspn(path, ".");
     for (size_t i = 0; i < FSDP_LENGTH(heads); i++)
         if (strlen(heads[i]) == n && strncmp(path, heads[i], n) == 0)

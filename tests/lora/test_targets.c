@@ -65,6 +65,22 @@ TEST(all_linear_layers_are_all_but_the_head)
     fsdp_module_destroy(model);
 }
 
+/* peft, too, gives an adapter to the layer of BERT's head that comes before the output layer. */
+TEST(all_linear_layers_include_the_transform_of_bert)
+{
+    fsdp_model_config shape;
+    fsdp_module *model;
+    const fsdp_lora_config config = {.target_pattern = "all-linear"};
+    ASSERT_OK(fsdp_model_config_preset("bert-base-uncased", &shape));
+    ASSERT_OK(fsdp_model_config_set_task(&shape, FSDP_TASK_MASKED_LM));
+    ASSERT_OK(fsdp_model_create(&shape, &model));
+    ASSERT_OK(fsdp_lora_apply(model, &config));
+    ASSERT_INT(count_adapters(model), 12 * 6 + 1);
+    ASSERT(adapter_at(model, "cls.predictions.transform.dense"));
+    ASSERT(!adapter_at(model, "cls.predictions.decoder"));
+    fsdp_module_destroy(model);
+}
+
 typedef struct selection {
     const char *what;
     fsdp_lora_config config;
