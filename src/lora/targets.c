@@ -69,6 +69,39 @@ static fsdp_status compile_patterns(const char *field, const fsdp_lora_pattern *
     return FSDP_OK;
 }
 
+/* Return true if `pattern` matches only the text that it is. */
+static bool is_plain(const char *pattern)
+{
+    while (isalnum((unsigned char)*pattern) || *pattern == '_')
+        pattern++;
+    return *pattern == 0;
+}
+
+/* Compile those entries of layers_pattern that are not the name of a list. The expression matches
+ * the part of a path before the index of a block. */
+static fsdp_status compile_lists(fsdp_lora_targets *t)
+{
+    const char *const *patterns = t->config->layers_pattern;
+    size_t n = 0;
+    while (patterns && patterns[n])
+        n++;
+    if (!(t->lists = fsdp_calloc(n, sizeof(fsdp_regex *))))
+        return FSDP_ERR_NOMEM;
+    for (t->n_lists = 0; t->n_lists < n; t->n_lists++) {
+        const char *pattern = patterns[t->n_lists];
+        if (is_plain(pattern))
+            continue;
+        char *whole = fsdp_strdup_printf("\\A(?:.*?\\.)?(?:%s)\\.(?=[0-9]+\\.)", pattern);
+        const fsdp_status status =
+            whole ? fsdp_regex_compile(whole, &t->lists[t->n_lists]) : FSDP_ERR_NOMEM;
+        fsdp_error_context(status, "layers_pattern '%s'", pattern);
+        fsdp_free(whole);
+        FSDP_TRY(status);
+        t->has_list_patterns = true;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status compile_all(fsdp_lora_targets *t)
 {
     const fsdp_lora_config *c = t->config;
@@ -78,8 +111,10 @@ static fsdp_status compile_all(fsdp_lora_targets *t)
         FSDP_TRY(compile_whole("exclude_modules", c->exclude_pattern, false, &t->exclude));
     FSDP_TRY(compile_patterns("rank_pattern", c->rank_pattern, c->n_rank_pattern, &t->ranks));
     FSDP_TRY(compile_patterns("alpha_pattern", c->alpha_pattern, c->n_alpha_pattern, &t->alphas));
-    return t->target || t->exclude || t->ranks || t->alphas ? fsdp_regex_work_create(&t->work)
-                                                            : FSDP_OK;
+    FSDP_TRY(compile_lists(t));
+    return t->target || t->exclude || t->ranks || t->alphas || t->has_list_patterns
+               ? fsdp_regex_work_create(&t->work)
+               : FSDP_OK;
 }
 
 fsdp_status fsdp_lora_targets_init(fsdp_lora_targets *t, const fsdp_lora_config *config,
@@ -112,6 +147,7 @@ void fsdp_lora_targets_fini(fsdp_lora_targets *t)
         destroy_patterns(t->ranks, t->config->n_rank_pattern);
         destroy_patterns(t->alphas, t->config->n_alpha_pattern);
     }
+    destroy_patterns(t->lists, t->n_lists);
     fsdp_regex_work_destroy(t->work);
     *t = (fsdp_lora_targets){0};
 }
@@ -205,28 +241,39 @@ static int64_t index_below(const char *path, const char *list)
     return -1;
 }
 
-/* Return the index of the block that contains the layer. peft finds the index with the regular
- * expression `.*?\.[^.]*\.(\d+)\.` or, for each name in layers_pattern,
- * `(?:^|.*?\.)name\.(\d+)\.`. */
-static int64_t layer_index(const char *path, const char *const *layers_pattern)
+/* Set *index to the index of the block that contains the layer, or to -1. peft finds the index with
+ * the regular expression `.*?\.[^.]*\.(\d+)\.` or, for each entry of layers_pattern,
+ * `(?:^|.*?\.)entry\.(\d+)\.`. */
+static fsdp_status layer_index(const fsdp_lora_targets *t, const char *path, int64_t *index)
 {
-    int64_t index = -1;
-    if (!layers_pattern || !*layers_pattern)
-        return index_below(path, NULL);
-    for (; *layers_pattern && index < 0; layers_pattern++)
-        index = index_below(path, *layers_pattern);
-    return index;
+    *index = t->n_lists ? -1 : index_below(path, NULL);
+    for (size_t i = 0; i < t->n_lists && *index < 0; i++) {
+        if (!t->lists[i]) {
+            *index = index_below(path, t->config->layers_pattern[i]);
+            continue;
+        }
+        bool found;
+        size_t begin, end;
+        fsdp_regex_search search = {
+            .regex = t->lists[i], .work = t->work, .text = path, .length = strlen(path)};
+        FSDP_TRY(fsdp_regex_next(&search, &found, &begin, &end));
+        if (found && !read_index(path + end, index))
+            *index = -1;
+    }
+    return FSDP_OK;
 }
 
-static bool is_transformed(const fsdp_lora_config *c, const char *path)
+static fsdp_status is_transformed(const fsdp_lora_targets *t, const char *path, bool *is)
 {
-    if (!c->n_layers_to_transform)
-        return true;
-    const int64_t index = layer_index(path, c->layers_pattern);
+    const fsdp_lora_config *c = t->config;
+    int64_t index;
+    *is = !c->n_layers_to_transform;
+    if (*is)
+        return FSDP_OK;
+    FSDP_TRY(layer_index(t, path, &index));
     for (size_t i = 0; index >= 0 && i < c->n_layers_to_transform; i++)
-        if (c->layers_to_transform[i] == index)
-            return true;
-    return false;
+        *is |= c->layers_to_transform[i] == index;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_lora_selects(const fsdp_lora_targets *t, const char *path,
@@ -245,8 +292,7 @@ fsdp_status fsdp_lora_selects(const fsdp_lora_targets *t, const char *path,
         FSDP_TRY(matches(t, t->target, path, selected));
     else
         *selected = is_named(path, t->names);
-    *selected = *selected && is_transformed(c, path);
-    return FSDP_OK;
+    return *selected ? is_transformed(t, path, selected) : FSDP_OK;
 }
 
 /* Set *value to the value of the first pattern that matches the path, if there is one. */

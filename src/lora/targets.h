@@ -18,7 +18,11 @@ typedef struct fsdp_lora_targets {
     bool all_linear;              /* target_pattern is "all-linear" */
     fsdp_regex *target, *exclude; /* NULL: the setting is not a regular expression */
     fsdp_regex **ranks, **alphas; /* [n_rank_pattern] and [n_alpha_pattern] */
-    fsdp_regex_work *work;        /* NULL if there is no regular expression */
+    /* [n_lists] the entries of layers_pattern; NULL: the entry is the name of a list */
+    fsdp_regex **lists;
+    size_t n_lists;
+    bool has_list_patterns; /* an entry of `lists` is not NULL */
+    fsdp_regex_work *work;  /* NULL if there is no regular expression */
 } fsdp_lora_targets;
 
 /* Return the names of the layers that peft chooses for the type of `model`. Return NULL if peft
