@@ -314,6 +314,33 @@ static fsdp_status warn_of_left_out(const evaluator *v)
     return FSDP_OK;
 }
 
+/* Return an error if the user gave an option that had no effect on the rows of --data. */
+static fsdp_status check_uses(const evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    const unsigned uses = fsdp_dataset_uses(v->set);
+    const struct {
+        bool asked_for;
+        unsigned use;
+        const char *flag, *texts;
+    } options[] = {
+        {c->asked_for.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "source texts"},
+        {c->asked_for.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "texts with names"},
+        {c->asked_for.target_column, FSDP_USES_TARGET_COLUMN, "target-column", "target texts"}};
+    for (size_t i = 0; i < FSDP_LENGTH(options); i++) {
+        if (!options[i].asked_for || uses & options[i].use)
+            continue;
+        if (!(uses & FSDP_USES_TEXTS))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--%s is for rows that are texts; those of %s are ids",
+                              options[i].flag, c->data);
+        return fsdp_error(FSDP_ERR_INVALID, "--%s is for %s; a %s reads none from %s",
+                          options[i].flag, options[i].texts, v->model->info.class_name, c->data);
+    }
+    FSDP_TRY(fsdp_chat_row_options_check_uses(&c->chat, uses, c->data));
+    return fsdp_form_options_check_uses(&c->form, uses, c->data);
+}
+
 /* Open --data for the current model. The dataset's note is printed only for the first model. */
 static fsdp_status open_data(evaluator *v, bool first_model)
 {
@@ -324,15 +351,7 @@ static fsdp_status open_data(evaluator *v, bool first_model)
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(v->set));
     if (first_model && is_first(v))
         FSDP_TRY(warn_of_left_out(v));
-    const char *flag = c->asked_for.task_prefix     ? "task-prefix"
-                       : c->asked_for.text_column   ? "text-column"
-                       : c->asked_for.target_column ? "target-column"
-                                                    : NULL;
-    if (flag && !(fsdp_dataset_uses(v->set) & FSDP_USES_TEXTS))
-        return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are texts; those of %s are ids",
-                          flag, c->data);
-    FSDP_TRY(fsdp_chat_row_options_check_uses(&c->chat, fsdp_dataset_uses(v->set), c->data));
-    return fsdp_form_options_check_uses(&c->form, fsdp_dataset_uses(v->set), c->data);
+    return check_uses(v);
 }
 
 /* Read the texts that are the same for all models: the references, the sources for --prompts,

@@ -43,6 +43,10 @@ check an_empty_text_is_a_text [ "$(field text 3)" = '' -a -n "$(field label 3)" 
 best=$(field score)
 echo 'a b c' >line.txt
 printf 'text,label\na b c,good\n' >one.csv
+for flag in 'task-prefix x' 'target-column label'; do
+    run evaluate --model two --data one.csv --text-column text --$flag
+    expect "a_classifier_has_no_${flag%% *}" 1 "--${flag%% *} is for .* texts; a BertForSequenceClassification reads none from one.csv"
+done
 loss=$("$fsdp" evaluate --model two --data one.csv --json | tr ',' '\n' | sed -n 's/.*"loss": \([-0-9.e]*\).*/\1/p' | head -n 1)
 check the_score_is_the_probability near "$best" "$(awk -v l="$loss" 'BEGIN { printf "%.9f", exp(-l) }')"
 run classify --model two --top-k all 'a b c'
