@@ -468,31 +468,36 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     return FSDP_OK;
 }
 
+/* Set texts[n] to the texts of outputs[n]. The caller owns them. */
+static fsdp_status decode_outputs(const evaluator *v, const fsdp_generated *outputs, size_t n,
+                                  char **texts)
+{
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_generated *o = &outputs[i];
+        char *text;
+        FSDP_TRY(fsdp_tokenizer_decode(v->tokenizer.tokenizer, o->ids.ids + o->prompt_length,
+                                       o->ids.len - o->prompt_length, FSDP_DECODE_TEXT, &text));
+        texts[i] = fsdp_strdup(text);
+        fsdp_text_free(text);
+        if (!texts[i])
+            return FSDP_ERR_NOMEM;
+    }
+    return FSDP_OK;
+}
+
 /* Generate a text for each row of `batch`. The text of row i of the batch is written to
  * rows->items[first + i]. */
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
-    const unsigned flags = FSDP_DECODE_TEXT;
     const fsdp_generate_options options = {.config = &v->generation,
                                            .seed = (uint64_t)v->config->seed,
                                            .first_row = (int64_t)first,
                                            .tokenizer = v->tokenizer.tokenizer};
     fsdp_generated *outputs;
-    fsdp_status status = FSDP_OK;
     FSDP_TRY(fsdp_generate(v->model, v->device, batch, &options, &outputs));
-    for (size_t i = 0; i < (size_t)batch->rows && status == FSDP_OK; i++) {
-        const fsdp_generated *o = &outputs[i];
-        char *text;
-        status = fsdp_tokenizer_decode(v->tokenizer.tokenizer, o->ids.ids + o->prompt_length,
-                                       o->ids.len - o->prompt_length, flags, &text);
-        if (status != FSDP_OK)
-            break;
-        rows->items[first + i] = fsdp_strdup(text);
-        fsdp_text_free(text);
-        if (!rows->items[first + i])
-            status = FSDP_ERR_NOMEM;
-    }
+    const fsdp_status status =
+        fsdp_agree(v->group, decode_outputs(v, outputs, (size_t)batch->rows, rows->items + first));
     fsdp_generated_free(outputs, (size_t)batch->rows);
     return status;
 }
@@ -549,6 +554,20 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
+/* Collate `count` rows, beginning with row `first`. */
+static fsdp_status collate_rows(const evaluator *v, size_t first, size_t count, fsdp_batch **batch)
+{
+    int64_t *indices = fsdp_calloc(count, sizeof *indices);
+    if (!indices)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < count; i++)
+        indices[i] = (int64_t)(first + i);
+    const fsdp_status status =
+        fsdp_collate(v->set, indices, (int32_t)count, &v->model->info.format, batch);
+    fsdp_free(indices);
+    return status;
+}
+
 /* Generate texts for block m of the rows (Note [Evaluating on several ranks] in evaluate.h). If
  * block m is beyond the last row, the batch is empty, but this rank must still take part in the
  * collective operations of the other ranks. */
@@ -558,17 +577,10 @@ static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *
     size_t count = first >= rows->n ? 0 : rows->n - first;
     if (count > batch_size)
         count = batch_size;
-    int64_t *indices = fsdp_calloc(batch_size, sizeof *indices);
-    if (!indices)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < count; i++)
-        indices[i] = (int64_t)(first + i);
-    fsdp_batch *batch;
-    fsdp_status status =
-        fsdp_collate(v->set, indices, (int32_t)count, &v->model->info.format, &batch);
-    fsdp_free(indices);
-    FSDP_TRY(status);
-    status = write_block(v, batch, first, rows);
+    fsdp_batch *batch = NULL;
+    fsdp_status status = fsdp_agree(v->group, collate_rows(v, first, count, &batch));
+    if (status == FSDP_OK)
+        status = write_block(v, batch, first, rows);
     fsdp_batch_release(batch);
     return status;
 }
