@@ -25,6 +25,7 @@
 #include "src/pretrained/model_tokenizer.h"
 #include "src/report/human.h"
 #include "src/tensor/cards.h"
+#include "src/text/chars/utf8.h"
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
 #include "src/train_config/config.h"
@@ -645,15 +646,23 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* Check that all models exist, before any model is evaluated. */
+/* Check that all models exist, and that their names can be printed, before any model is evaluated.
+ */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < (size_t)c->models.count && status == FSDP_OK; i++) {
+        const char *name = c->models.items[i];
         char *dir = NULL;
-        status = fsdp_hf_dir_resolve(c->models.items[i], &dir);
+        status = fsdp_hf_dir_resolve(name, &dir);
         fsdp_free(dir);
+        if (status == FSDP_OK && c->json &&
+            fsdp_utf8_valid_length(name, strlen(name)) < strlen(name))
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "--model %s: the name is not UTF-8, so --json cannot write it: "
+                                "rename the folder",
+                                name);
     }
     return fsdp_agree(v->group, status);
 }
@@ -663,18 +672,17 @@ static fsdp_status measure_all(evaluator *v)
     const fsdp_evaluate_config *c = v->config;
     FSDP_TRY(check_models(v));
     size_t extra = c->untrained ? 1 : 0;
-    v->all->n = c->models.count + extra;
-    v->all->items = fsdp_calloc(v->all->n, sizeof *v->all->items);
+    v->all->items = fsdp_calloc(c->models.count + extra, sizeof *v->all->items);
     if (!v->all->items)
         return FSDP_ERR_NOMEM;
+    v->all->n = c->models.count + extra;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < v->all->n && status == FSDP_OK; i++) {
         fsdp_evaluation *result = &v->all->items[i];
         bool random = i < extra || c->from_config;
         const char *name = c->models.items[i < extra ? 0 : i - extra];
-        snprintf(result->name, sizeof result->name, "%.*s%s", 120, name,
-                 random ? " (random weights)" : "");
-        status = measure(v, name, random, result);
+        result->name = fsdp_strdup_printf("%s%s", name, random ? " (random weights)" : "");
+        status = result->name ? measure(v, name, random, result) : FSDP_ERR_NOMEM;
         close_model(v);
     }
     return status;
@@ -735,8 +743,10 @@ fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *gr
     }
     if (status == FSDP_OK)
         status = fsdp_agree(group, is_first(&v) ? fsdp_evaluations_report(&all, out) : FSDP_OK);
-    for (size_t i = 0; i < all.n; i++)
+    for (size_t i = 0; i < all.n; i++) {
+        fsdp_free(all.items[i].name);
         free_texts(&all.items[i].texts);
+    }
     free_texts(&all.references);
     free_texts(&all.candidates);
     free_texts(&all.prompts);

@@ -13,7 +13,7 @@ typedef struct fsdp_text_rows {
 
 /* The results of one model. */
 typedef struct fsdp_evaluation {
-    char name[160];
+    char *name;             /* as in --model; owned */
     double loss;            /* mean over the label tokens */
     fsdp_measures measures; /* only for classifiers */
     int64_t labels, rows;

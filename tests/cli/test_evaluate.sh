@@ -68,6 +68,12 @@ random=$(number loss)
 on 1 evaluate --model "$dir/model" --untrained --data "$data/test.csv" --max-samples 3 --no-generate --json
 check untrained_is_from_config_with_the_same_seed test "$(number loss 1)" = "$random"
 check and_training_lowered_the_loss awk "BEGIN { exit !($(number loss 2) < $random) }"
+long=$(awk 'BEGIN { for (i = 0; i < 120; i++) printf "ä" }')
+for before in '' x; do
+    ln -s model "$dir/$before$long"
+    on 1 evaluate --model "$dir/$before$long" --data "$data/test.csv" --max-samples 1 --no-generate --json
+    check "a_long_name_is_whole$before" shows '"model": "[^"]*/'$before'(\\u00e4){120}"'
+done
 on 2 evaluate --model "$dir/model,$dir/shape" --data "$data/test.csv" --max-samples 2 --no-generate
 check a_folder_without_weights_is_named says "$dir/shape.*(weights|safetensors)"
 on 1 evaluate --model "$dir/model" --data "$data/test.csv" --max-samples 4 --max-new-tokens 4 \
