@@ -100,7 +100,18 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
         return FSDP_OK;
     if (c->problem_type)
         in->rows.problem_type = (fsdp_problem_type)(c->problem_type - 1);
-    FSDP_TRY(fsdp_labels_find(c->data, &in->rows, &found));
+    fsdp_dataset_options options = in->rows;
+    if (c->problem_type == 1 + FSDP_PROBLEM_SINGLE_LABEL)
+        options.label_lists =
+            FSDP_LABEL_LISTS_INDICES; /* lists are errors, whatever they contain */
+    FSDP_TRY(fsdp_labels_find(c->data, &options, &found));
+    /* If the labels do not fit the problem type that the user gave, reading the rows will return
+     * the error, with a message that contains a label that does not fit. */
+    if (c->problem_type && (int)found.problem_type != c->problem_type - 1) {
+        fsdp_found_labels_fini(&found);
+        in->rows.class_hint = "without --problem-type, the labels determine the problem type";
+        return FSDP_OK;
+    }
     in->class_names = found.names;
     in->n_classes = found.names ? (size_t)found.classes : 0;
     found.names = NULL;

@@ -268,6 +268,32 @@ TEST(labels_of_validation_data_are_read_like_those_of_the_training_data)
                  "more.jsonl: line 1: label: expected a list of classes from 0 to 1");
 }
 
+/* Labels that are lists or fractions make a multi-label problem or a regression only if the user
+ * does not ask for one class a row. */
+TEST(labels_that_do_not_fit_the_problem_type_are_errors)
+{
+    NEEDS_FLATBUFFERS();
+    put(t, "lists.jsonl",
+        "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": [0, 1]}\n");
+    put(t, "ids.jsonl", "{\"input_ids\": [5], \"label\": [0, 1]}\n");
+    put(t, "fractions.csv", "text,label\na,1\nb,0.5\n");
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "lists.jsonl", "rows");
+    config.task = FSDP_TASK_CLASSIFICATION;
+    config.problem_type = 1 + FSDP_PROBLEM_SINGLE_LABEL;
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT,
+                 "lists.jsonl: line 2: label: expected an integer, 0 or more; without "
+                 "--problem-type, the labels determine the problem type, found \"[0");
+    config.data = in_dir(t, "ids.jsonl");
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT,
+                 "ids.jsonl: line 1: row: label: expected an integer");
+    config.data = in_dir(t, "fractions.csv");
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT,
+                 "fractions.csv: line 3: label: expected an integer, 0 or more");
+    config.problem_type = 0;
+    ASSERT_OK(run(&config));
+}
+
 /* ---- texts that are cut ---- */
 
 /* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */

@@ -118,6 +118,10 @@ static fsdp_status no_class(const fsdp_dataset_options *o, const char *label)
             fsdp_text_printf(&text, "%s\"%s\"", any ? ", " : "one of ", o->class_names[i]);
             any = true;
         }
+    if (o->num_classes == INT32_MAX) /* the number of classes is not known */
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "label: expected an integer, 0 or more%s%s, found \"%.60s\"",
+                          o->class_hint ? "; " : "", o->class_hint ? o->class_hint : "", label);
     return fsdp_error(FSDP_ERR_FORMAT,
                       "label: expected %s%san integer from 0 to %" PRId64 ": the model has %" PRId64
                       " classes%s%s, found \"%.60s\"",
