@@ -135,8 +135,15 @@ static fsdp_status set_types(arrow_output *o, const row *r)
     const size_t n = r->lengths[0];
     if (!FSDP_GROW(o->bytes, o->bytes_cap, n))
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < n; i++)
-        o->bytes[i] = i < r->lengths[2] ? (int8_t)r->lists[2][i] : 0;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t type = i < r->lengths[2] ? r->lists[2][i] : 0;
+        if (type < INT8_MIN || type > INT8_MAX)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "row %" PRId64 ": token_type_ids[%zu]: %" PRId32
+                              ": an Arrow folder stores them as int8, so they are at most %d",
+                              o->rows + 1, i, type, INT8_MAX);
+        o->bytes[i] = (int8_t)type;
+    }
     return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
 }
 

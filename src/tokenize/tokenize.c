@@ -287,11 +287,14 @@ static void print_lines(FILE *out, const char *text)
         fprintf(out, "%s\n", text);
 }
 
-/* Print how many tokens of the data are not in the output, and why, in one line. */
+/* Print how many tokens of the data are not in the output, which lists of its rows are not, and
+ * why, in one line. */
 static void print_losses(const tokenize_run *r)
 {
     const char *separator = "";
-    if (!r->state.cut_rows && !r->arrow.unused_tokens)
+    const bool types = r->config->block_size && r->state.lists[2];
+    const bool positions = r->config->block_size && r->state.lists[3];
+    if (!r->state.cut_rows && !r->arrow.unused_tokens && !types && !positions)
         return;
     fprintf(r->out, "%s: ", r->config->data);
     if (r->state.cut_rows) {
@@ -299,9 +302,15 @@ static void print_losses(const tokenize_run *r)
                 r->state.cut_rows, r->state.records, r->state.cut_tokens);
         separator = "; ";
     }
-    if (r->arrow.unused_tokens)
+    if (r->arrow.unused_tokens) {
         fprintf(r->out, "%s%" PRId64 " tokens at the end do not fill a row of %" PRId64, separator,
                 r->arrow.unused_tokens, r->config->block_size);
+        separator = "; ";
+    }
+    if (types || positions)
+        fprintf(r->out, "%s%s%s%s of the rows are left out, because --block-size joins rows",
+                separator, types ? "token_type_ids" : "", types && positions ? " and " : "",
+                positions ? "position_ids" : "");
     fprintf(r->out, "\n");
 }
 

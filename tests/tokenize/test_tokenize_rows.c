@@ -294,6 +294,34 @@ TEST(labels_that_do_not_fit_the_problem_type_are_errors)
     ASSERT_OK(run(&config));
 }
 
+/* ---- token types and positions ---- */
+
+TEST(token_types_of_more_than_a_byte_are_refused)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl",
+        "{\"input_ids\": [5, 6], \"token_type_ids\": [0, 127]}\n"
+        "{\"input_ids\": [5, 6, 7], \"token_type_ids\": [0, 1, 128]}\n");
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_MASKED_LM;
+    ASSERT_ERROR(run(&config), FSDP_ERR_UNSUPPORTED, "row 2: token_type_ids[2]: 128: ");
+    config.overwrite = true;
+    config.block_size = 2;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines,
+                  "rows.jsonl: 1 tokens at the end do not fill a row of 2; token_type_ids of "
+                  "the rows are left out, because --block-size joins rows\n"));
+    free(lines);
+    put(t, "rows.jsonl", "{\"input_ids\": [5, 6], \"position_ids\": [0, 0]}\n");
+    config = config_of(t, "rows.jsonl", "packed");
+    config.block_size = 2;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "rows.jsonl: position_ids of the rows are left out, because"));
+    free(lines);
+}
+
 /* ---- texts that are cut ---- */
 
 /* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */
