@@ -208,9 +208,10 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         out->empty_rows += out->example.source.len == 0;
         out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
     }
-    /* batch->used includes the NUL after each record. A PAIR has a second NUL, which is counted as
-     * text. */
+    /* batch->used includes the NUL after each record, and the NUL between the texts of a PAIR. */
     out->text_bytes = (int64_t)batch->used - (int64_t)batch->len;
+    if (batch->kind == FSDP_RECORD_PAIR)
+        out->text_bytes -= (int64_t)batch->len;
     if (batch->len == 0 || batch->kind == FSDP_RECORD_ARROW || batch->kind == FSDP_RECORD_EXAMPLE)
         out->text_bytes = 0;
     return FSDP_OK;

@@ -194,6 +194,29 @@ TEST(rows_without_tokens_are_kept_and_counted)
     free(lines);
 }
 
+/* The separators between the texts are no bytes of the texts. */
+TEST(bytes_of_a_token_are_those_of_the_texts)
+{
+    static const char *const names[] = {"a.csv", "a.txt"};
+    put(t, "a.csv", "text\nhello world\na\na\na\na\n");
+    put(t, "a.txt", "hello world\na\na\na\na\n");
+    CHECK_HERE();
+    for (int i = 0; i < 2; i++) {
+        char *lines;
+        int records = 0, tokens = 0;
+        double ratio = 0;
+        fsdp_tokenize_config config = config_of(t, names[i], i ? "txt.bin" : "csv.bin");
+        config.form.documents = FSDP_DOCUMENTS_LINE;
+        ASSERT_OK(run_printing(&config, &lines));
+        const char *at = strstr(lines, ": 5 ");
+        ASSERT(at);
+        ASSERT_INT(
+            sscanf(at, ": %d %*[a-z], %d tokens, %lf bytes a token", &records, &tokens, &ratio), 3);
+        ASSERT_NEAR(ratio, 15.0 / tokens, 0.006);
+        free(lines);
+    }
+}
+
 TEST(pairs_of_csv_become_sources_and_labels)
 {
     NEEDS_FLATBUFFERS();
