@@ -465,6 +465,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
         status = fill_values(m, &pretrained, options->seed, device);
     if (status == FSDP_OK && m->adapter_dir && !fsdp_device_is_meta(device))
         status = fsdp_lora_load(m->module, m->adapter_dir, group);
+    if (status == FSDP_OK && options->keeps_norms && !fsdp_device_is_meta(device))
+        status = fsdp_lora_keep_norms(m->module, true);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);

@@ -207,6 +207,8 @@ static const fsdp_option table[] = {
      .choices = lora_biases, .help = "biases of the model that are trained, too"},
     {.name = "use-rslora", .type = FSDP_OPTION_BOOL, PLACE(use_rslora),
      .help = "multiply the update by alpha / sqrt(r) instead"},
+    {.name = "use-dora", .type = FSDP_OPTION_BOOL, PLACE(use_dora),
+     .help = "DoRA: train the norms of the rows of the updated weights, too"},
     {.name = "init-lora-weights", .type = FSDP_OPTION_CHOICE, PLACE(init_lora_weights),
      .value = "kaiming", .choices = lora_inits,
      .help = "first values of A: kaiming is PEFT's true, uniform within 1 / sqrt(in); gaussian has "
