@@ -220,16 +220,16 @@ def check_written(fsdp, folder, task, fresh, flags):
     return problems
 
 
-def steps_of(model, inputs, rates):
-    """Return the losses and norms of steps of AdamW with clipping, and the trained parameters after them."""
+def steps_of(model, inputs, rates, world):
+    """Return each rank's losses and the norms in steps of AdamW with clipping, and the parameters after them."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rates[0], weight_decay=0.01)
     losses, norms = [], []
     for step, rate in enumerate(rates):
         optimizer.param_groups[0]["lr"] = rate
-        loss = model(**{k: v[step, 0] for k, v in inputs.items()}).loss
-        loss.backward()
-        losses.append(float(loss.detach()))
+        local = [model(**{k: v[step, rank] for k, v in inputs.items()}).loss for rank in range(world)]
+        (sum(local) / world).backward()
+        losses.append([float(loss.detach()) for loss in local])
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained, 1.0)))
         optimizer.step()
         optimizer.zero_grad()
@@ -251,16 +251,19 @@ def write_golden(golden):
     path.write_text(json.dumps(text, indent=2, sort_keys=True) + "\n")
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
     rates = [0.003, 0.003, 0.003 * 0.7, 0.003 * 0.7, 0.003 * 0.7 * 0.7]
-    model = peft.PeftModel.from_pretrained(load(), folder / "adapter", is_trainable=True)
-    losses, norms, final = steps_of(model, load_file(base / "trajectory_inputs_w1.safetensors"), rates)
+    for world in 1, 2:
+        inputs = f"trajectory_inputs_w{world}.safetensors"
+        model = peft.PeftModel.from_pretrained(load(), folder / "adapter", is_trainable=True)
+        losses, norms, final = steps_of(model, load_file(base / inputs), rates, world)
+        trajectory = dict(
+            mesh=f"w{world}", world=world, mesh_shape=[world], dtype="float32",
+            optimizer=dict(name="AdamW", betas=[0.9, 0.999], eps=1e-8, weight_decay=0.01), clip_grad_norm=1.0,
+            schedule=dict(kind="StepLR", lr=0.003, step_size=2, gamma=0.7), accumulation=1, inputs=f"../llama3/{inputs}",
+            model="../llama3/model", adapter="adapter", loss=[sum(v) / world for v in losses], grad_norm=norms, lr=rates,
+            local_loss=losses)
+        lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in trajectory.items())
+        (folder / f"trajectory_step_w{world}.json").write_text("{\n" + lines + "\n}\n")
     save_file(final, folder / "final_adapter.safetensors")
-    trajectory = dict(mesh="w1", world=1, mesh_shape=[1], dtype="float32",
-                      optimizer=dict(name="AdamW", betas=[0.9, 0.999], eps=1e-8, weight_decay=0.01), clip_grad_norm=1.0,
-                      schedule=dict(kind="StepLR", lr=0.003, step_size=2, gamma=0.7), accumulation=1,
-                      inputs="../llama3/trajectory_inputs_w1.safetensors", model="../llama3/model", adapter="adapter",
-                      loss=losses, grad_norm=norms, lr=rates, local_loss=[[v] for v in losses])
-    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in trajectory.items())
-    (folder / "trajectory_step_w1.json").write_text("{\n" + lines + "\n}\n")
     tolerance = dict(TOLERANCE["suggested"], trajectory=dict(
         loss_absolute=5e-5, grad_norm_relative=1e-4, final_params_99_9_percent_absolute=1e-5, final_params_absolute=0.01))
     (folder / "tolerance.json").write_text(json.dumps(dict(suggested=tolerance), indent=2) + "\n")
