@@ -88,8 +88,8 @@ CONFIGS = {
                  "--lora-exclude-modules", "PART")),
     "dora": (dict(r=4, lora_alpha=8, target_modules="all-linear", use_dora=True),
              ("--lora-r", "4", "--lora-alpha", "8", "--lora-target-modules", "all-linear", "--use-dora")),
-    "dora_bias": (dict(r=3, lora_alpha=9, bias="all", use_dora=True, use_rslora=True),
-                  ("--lora-r", "3", "--lora-alpha", "9", "--lora-bias", "all", "--use-dora", "--use-rslora")),
+    "dora_bias": (dict(r=3, lora_alpha=9, bias="lora_only", use_dora=True, use_rslora=True),
+                  ("--lora-r", "3", "--lora-alpha", "9", "--lora-bias", "lora_only", "--use-dora", "--use-rslora")),
 }
 PART = {"llama": "q_proj", "qwen2": "o_proj", "gpt2": "c_fc", "t5": "wo", "t5_gated": "wi_1", "bert": "key"}
 
