@@ -1,6 +1,8 @@
 /* See adapter.h. */
 #include "src/nn/adapter.h"
 
+#include <stdint.h>
+
 #include "src/autograd/magnitude.h"
 #include "src/base/alloc.h"
 #include "src/tensor/tensor.h"
@@ -46,14 +48,29 @@ fsdp_tensor *fsdp_adapter_norms(fsdp_scope *s, const fsdp_parameter *weight)
                                                       .transposed = adapter->transposed});
 }
 
+static void matrix_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    *out = (fsdp_args){.t = {fsdp_linear_forward(s, self, in->t[0])}, .n = 1};
+}
+
+/* Return x times the transpose of a matrix of an adapter. If the module of the matrix, lora_A or
+ * lora_B, is a unit of its own, call the module, so that its unit is gathered. */
+static fsdp_tensor *multiply(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *matrix)
+{
+    fsdp_module *home = (fsdp_module *)(uintptr_t)matrix->home;
+    if (!home || !home->n_hooks)
+        return fsdp_linear(s, x, fsdp_read(s, matrix), NULL);
+    return fsdp_module_call(s, home, matrix_forward, (fsdp_args){.t = {x}, .n = 1}).t[0];
+}
+
 /* Return scaling * (input A^T) B^T. Scale input A^T, which has r columns, instead of the update [T,
  * out], because that is less work. */
 static fsdp_tensor *update_of(fsdp_scope *s, const fsdp_adapter *adapter, fsdp_tensor *input)
 {
-    fsdp_tensor *narrow = fsdp_linear(s, input, fsdp_read(s, adapter->a), NULL);
+    fsdp_tensor *narrow = multiply(s, input, adapter->a);
     fsdp_tensor *scaled = fsdp_scale(s, narrow, adapter->scaling);
     fsdp_drop(s, narrow);
-    fsdp_tensor *update = fsdp_linear(s, scaled, fsdp_read(s, adapter->b), NULL);
+    fsdp_tensor *update = multiply(s, scaled, adapter->b);
     fsdp_drop(s, scaled);
     return update;
 }

@@ -10,7 +10,10 @@
  * may have an adapter, too: lookups do not use it.
  *
  * A and B are ordinary parameters of two modules below the linear layer, lora_A and lora_B. They
- * belong to the unit of the block around them, and are sharded, gathered and reduced with it.
+ * belong to the unit of the block around them, and are sharded, gathered and reduced with it. A
+ * program may make lora_A and lora_B units of their own (fsdp_fully_shard()); docs/decisions/40 says
+ * why this is not the default. An adapter with magnitudes cannot be divided in this way, because the
+ * norms need all of its matrices and W at the same time.
  *
  * An adapter with magnitudes is DoRA's (Note [Magnitudes] in src/autograd/magnitude.h). It changes
  * the whole product, not only what is added to it, so layers call fsdp_adapter_apply() instead of

@@ -77,11 +77,22 @@ static void values_of(fsdp_test *t, const fsdp_tensor *tensor, float *values)
     ASSERT_OK(fsdp_tensor_to_floats(tensor, values));
 }
 
-/* Compare the norms with sums of squares in double. They are rounded to the dtype of the weight. */
-static void check_norms(fsdp_test *t, fsdp_device *device, const norm_case *c, const float *w,
-                        const float *a, const float *b, float scaling, const float *norms)
+/* Create a tensor of random values of `dtype`, and set *values [numel] to them. */
+static void random_tensor(fsdp_test *t, fsdp_device *device, fsdp_dtype dtype, const int64_t *shape,
+                          uint64_t seed, float *values, fsdp_tensor **tensor)
 {
-    (void)device;
+    fsdp_tensor *wide;
+    op_random(values, shape[0] * shape[1], seed);
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, values, FSDP_TAG_PARAM, &wide));
+    ASSERT_OK(fsdp_tensor_to(wide, dtype, FSDP_TAG_PARAM, tensor));
+    fsdp_tensor_release(wide);
+    values_of(t, *tensor, values);
+}
+
+/* Compare the norms with sums of squares in double. They are rounded to the dtype of the weight. */
+static void check_norms(fsdp_test *t, const norm_case *c, const float *w, const float *a,
+                        const float *b, float scaling, const float *norms)
+{
     const double rounding = c->dtype == FSDP_DTYPE_BF16 ? 0x1p-8 : 4e-7;
     for (int64_t i = 0; i < c->out; i++) {
         double squares = 0.0;
@@ -102,21 +113,20 @@ static void check_weight_norm(fsdp_test *t, fsdp_device *device, const norm_case
     const int64_t w_shape[] = {c->transposed ? c->in : c->out, c->transposed ? c->out : c->in};
     fsdp_adapted_weight weight = {.scaling = scaling, .transposed = c->transposed};
     fsdp_scope *s;
-    weight.w = op_random_tensor(t, device, c->dtype, 2, w_shape, 1);
+    random_tensor(t, device, c->dtype, w_shape, 1, w_values, &weight.w);
     CHECK_HERE();
-    values_of(t, weight.w, w_values);
     if (c->rank) {
-        weight.a = op_random_tensor(t, device, c->dtype, 2, (int64_t[]){c->rank, c->in}, 2);
-        weight.b = op_random_tensor(t, device, c->dtype, 2, (int64_t[]){c->out, c->rank}, 3);
+        const int64_t a_shape[] = {c->rank, c->in}, b_shape[] = {c->out, c->rank};
+        random_tensor(t, device, c->dtype, a_shape, 2, a_values, &weight.a);
         CHECK_HERE();
-        values_of(t, weight.a, a_values);
-        values_of(t, weight.b, b_values);
+        random_tensor(t, device, c->dtype, b_shape, 3, b_values, &weight.b);
+        CHECK_HERE();
     }
     ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
     fsdp_tensor *result = fsdp_weight_norm(s, &weight);
     ASSERT_OK(fsdp_scope_status(s));
     values_of(t, result, norms);
-    check_norms(t, device, c, w_values, a_values, b_values, scaling, norms);
+    check_norms(t, c, w_values, a_values, b_values, scaling, norms);
     fsdp_scope_close(s);
     fsdp_tensor_release(weight.w);
     fsdp_tensor_release(weight.a);

@@ -1,5 +1,6 @@
 /* The bytes that a step with an adapter gathers and reduces, as the transport counts them, are those
- * of the plan.
+ * of the plan: the gathers and reductions of units, and the small collectives, such as the sums of
+ * squares for the norm of the gradients.
  *
  * A run of three steps and one of four differ by one step. The counters of the process group, which
  * count what every collective moves, are read before and after each run. */
@@ -39,6 +40,22 @@ enum {
     LENGTH = 13,
     ROWS = 4 * 3 * 4 /* for the longest run: ranks, micro-steps, steps */
 };
+
+/* Write weights for the folder's config.json. */
+static void write_weights(fsdp_test *t, const char *config_path, const char *dir)
+{
+    fsdp_model_config config;
+    fsdp_module *model;
+    fsdp_device *device;
+    ASSERT_OK(fsdp_model_config_read(config_path, &config));
+    ASSERT_OK(fsdp_model_create(&config, &model));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_module_to_empty(model, device));
+    ASSERT_OK(fsdp_module_init(model, 2));
+    ASSERT_OK(fsdp_module_save(model, dir, NULL, NULL));
+    fsdp_module_destroy(model);
+    fsdp_device_destroy(device);
+}
 
 /* Write an adapter whose layers have different ranks, as rank_pattern says. */
 static void write_adapter(fsdp_test *t, const char *config_path, const char *dir)
@@ -85,6 +102,9 @@ static void make_files(fsdp_test *t, const char *json, char dir[PATH])
         ASSERT_OK(fsdp_directory_make(path));
         snprintf(path, sizeof path, "%s/model/config.json", dir);
         ASSERT_OK(fsdp_file_write(path, json, strlen(json)));
+        snprintf(adapter, sizeof adapter, "%s/model", dir);
+        write_weights(t, path, adapter);
+        CHECK_HERE();
         snprintf(adapter, sizeof adapter, "%s/adapter", dir);
         write_adapter(t, path, adapter);
         CHECK_HERE();
@@ -101,7 +121,7 @@ static fsdp_status parse(const char *dir, const char *flags, int steps, char tex
     char *argv[WORDS];
     int argc = 0;
     snprintf(text, TEXT,
-             "train --model %s/model --from-config --data %s/train.jsonl --no-save-model "
+             "train --model %s/model --data %s/train.jsonl --no-save-model "
              "--threads-per-rank 1 --num-workers 0 --batch-size 1 --max-seq-length 13 "
              "--max-steps %d %s",
              dir, dir, steps, flags);
@@ -117,17 +137,20 @@ static fsdp_status parse(const char *dir, const char *flags, int steps, char tex
 }
 
 typedef struct traffic {
-    uint64_t gathered, reduced;
+    uint64_t all, reduced; /* bytes of all collectives, and of the reductions of units */
 } traffic;
 
 static traffic counted(const fsdp_group *group)
 {
     const fsdp_comm_counters *c = fsdp_group_counters(group);
-    return (traffic){c->logical_bytes[FSDP_KIND_ALL_GATHER],
-                     c->logical_bytes[FSDP_KIND_REDUCE_SCATTER]};
+    const uint64_t reduced = c->logical_bytes[FSDP_KIND_REDUCE_SCATTER];
+    return (traffic){c->logical_bytes[FSDP_KIND_ALL_GATHER] + reduced +
+                         c->logical_bytes[FSDP_KIND_ALL_REDUCE] +
+                         c->logical_bytes[FSDP_KIND_BROADCAST],
+                     reduced};
 }
 
-/* Train, and set *moved to what the run gathered and reduced. */
+/* Train, and set *moved to what the collectives of the run moved. */
 static void run(fsdp_test *t, const char *dir, const char *flags, int steps, traffic *moved)
 {
     char text[TEXT];
@@ -141,7 +164,7 @@ static void run(fsdp_test *t, const char *dir, const char *flags, int steps, tra
         fsdp_group_abort(t->group, status);
     ASSERT_OK(status);
     const traffic after = counted(t->group);
-    *moved = (traffic){after.gathered - before.gathered, after.reduced - before.reduced};
+    *moved = (traffic){after.all - before.all, after.reduced - before.reduced};
     ASSERT_INT(result.steps, steps);
     fsdp_options_destroy(options);
     ASSERT_OK(fsdp_barrier(t->group));
@@ -167,20 +190,20 @@ static void check_traffic(fsdp_test *t, const char *dir, const char *flags)
     CHECK_HERE();
     make_plan(t, dir, flags, &plan);
     CHECK_HERE();
+    planned.all = plan->small_bytes;
     for (size_t i = 0; i < plan->n_units; i++) {
-        planned.gathered += plan->units[i].all_gather_bytes;
+        planned.all += plan->units[i].all_gather_bytes + plan->units[i].reduce_scatter_bytes;
         planned.reduced += plan->units[i].reduce_scatter_bytes;
     }
     fsdp_plan_destroy(plan);
-    if (four.gathered - three.gathered != planned.gathered)
-        FAIL("%s: a step gathers %llu bytes, and the plan says %llu", flags,
-             (unsigned long long)(four.gathered - three.gathered),
-             (unsigned long long)planned.gathered);
+    if (four.all - three.all != planned.all)
+        FAIL("%s: the collectives of a step have %llu bytes, and the plan says %llu", flags,
+             (unsigned long long)(four.all - three.all), (unsigned long long)planned.all);
     if (four.reduced - three.reduced != planned.reduced)
         FAIL("%s: a step reduces %llu bytes, and the plan says %llu", flags,
              (unsigned long long)(four.reduced - three.reduced),
              (unsigned long long)planned.reduced);
-    ASSERT((planned.gathered > 0) == (t->world_size > 1));
+    ASSERT((planned.all > planned.reduced) == (t->world_size > 1));
     ASSERT((planned.reduced > 0) == (t->world_size > 1));
 }
 
