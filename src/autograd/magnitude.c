@@ -242,13 +242,14 @@ fsdp_tensor *fsdp_scale_to_magnitudes(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor
         k->scale_columns(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(x), x->dtype,
                          factor, bias ? fsdp_tensor_ptr(bias) : NULL, fsdp_leading_rows(x), width);
     }
-    fsdp_record(s, &(fsdp_record_args){.op = &magnitudes_op,
-                                       .in = {x, magnitudes, bias},
-                                       .n_in = 3,
-                                       .saved = {fsdp_needs_grad(s, magnitudes) ? x : NULL, factors},
-                                       .n_saved = N_SAVED,
-                                       .out = {y},
-                                       .n_out = 1});
+    fsdp_record(s,
+                &(fsdp_record_args){.op = &magnitudes_op,
+                                    .in = {x, magnitudes, bias},
+                                    .n_in = 3,
+                                    .saved = {fsdp_needs_grad(s, magnitudes) ? x : NULL, factors},
+                                    .n_saved = N_SAVED,
+                                    .out = {y},
+                                    .n_out = 1});
     fsdp_drop(s, factors);
     return fsdp_scope_ok(s) ? y : NULL;
 }

@@ -502,9 +502,8 @@ static fsdp_status merge_tensor(merge *m, const output *o, fsdp_weights_writer *
                           "%s: tensor '%s' of %s with rows of %lld elements cannot be merged",
                           o->from->path, o->from->name, o->from->dtype_name, (long long)width);
     return write_updated(
-        m,
-        &(weight_rows){.o = o, .height = o->from->shape[0], .width = width, .most = most}, writer,
-        i);
+        m, &(weight_rows){.o = o, .height = o->from->shape[0], .width = width, .most = most},
+        writer, i);
 }
 
 static fsdp_status write_tensors(merge *m, fsdp_weights_writer *writer)

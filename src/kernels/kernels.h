@@ -527,8 +527,8 @@ typedef struct fsdp_kernels {
      * dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
-    /* Compute y[t][j] = x[t][j] * factors[j] + bias[j]. x and y [rows, width] have dtype f and may be
-     * the same array. bias [width] of dtype f may be NULL. NULL on devices that do not have this
+    /* Compute y[t][j] = x[t][j] * factors[j] + bias[j]. x and y [rows, width] have dtype f and may
+     * be the same array. bias [width] of dtype f may be NULL. NULL on devices that do not have this
      * kernel. */
     void (*scale_columns)(fsdp_kernel_context *c, void *y, const void *x, fsdp_dtype dtype,
                           const float *factors, const void *bias, int64_t rows, int64_t width);
@@ -538,8 +538,8 @@ typedef struct fsdp_kernels {
     void (*column_dots)(fsdp_kernel_context *c, void *out, fsdp_dtype out_dtype, float beta,
                         const void *x, const void *y, fsdp_dtype dtype, const float *factors,
                         int64_t rows, int64_t width);
-    /* Set norms[i] to the square root of squares[i], rounded to `dtype`. NULL on devices that do not
-     * have this kernel. */
+    /* Set norms[i] to the square root of squares[i], rounded to `dtype`. NULL on devices that do
+     * not have this kernel. */
     void (*norms_of_squares)(fsdp_kernel_context *c, float *norms, const double *squares,
                              fsdp_dtype dtype, int64_t n);
     /* Set factors[i] to magnitudes[i] / norms[i], and reciprocals[i] to 1 / norms[i]. Both are 0 if

@@ -149,8 +149,8 @@ static fsdp_status add_matrix(fsdp_module *layer, const char *name, int64_t in, 
     return FSDP_OK;
 }
 
-/* Add the parameter lora_magnitude_vector to `layer`. It is 1 until fsdp_lora_init_magnitudes() or a
- * load sets it. */
+/* Add the parameter lora_magnitude_vector to `layer`. It is 1 until fsdp_lora_init_magnitudes() or
+ * a load sets it. */
 static fsdp_status add_magnitude(fsdp_module *layer, int64_t out, fsdp_parameter **magnitude)
 {
     FSDP_TRY(fsdp_module_add_parameter(layer, "lora_magnitude_vector", 1, &out,

@@ -11,9 +11,9 @@
  *
  * A and B are ordinary parameters of two modules below the linear layer, lora_A and lora_B. They
  * belong to the unit of the block around them, and are sharded, gathered and reduced with it. A
- * program may make lora_A and lora_B units of their own (fsdp_fully_shard()); docs/decisions/40 says
- * why this is not the default. An adapter with magnitudes cannot be divided in this way, because the
- * norms need all of its matrices and W at the same time.
+ * program may make lora_A and lora_B units of their own (fsdp_fully_shard()); docs/decisions/40
+ * says why this is not the default. An adapter with magnitudes cannot be divided in this way,
+ * because the norms need all of its matrices and W at the same time.
  *
  * An adapter with magnitudes is DoRA's (Note [Magnitudes] in src/autograd/magnitude.h). It changes
  * the whole product, not only what is added to it, so layers call fsdp_adapter_apply() instead of
@@ -42,8 +42,8 @@ struct fsdp_adapter {
  * b are borrowed: they must exist as long as `weight` is read. */
 FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_adapter(fsdp_parameter *weight,
                                                        const fsdp_adapter *adapter);
-/* Set the norms of the adapter of `weight`, which has magnitudes. The adapter retains the tensor. If
- * `norms` is NULL, each forward computes the norms again. */
+/* Set the norms of the adapter of `weight`, which has magnitudes. The adapter retains the tensor.
+ * If `norms` is NULL, each forward computes the norms again. */
 void fsdp_adapter_set_norms(const fsdp_parameter *weight, fsdp_tensor *norms);
 /* Free the adapter of `weight`, if there is one. */
 void fsdp_parameter_free_adapter(fsdp_parameter *weight);
@@ -52,8 +52,8 @@ static inline bool fsdp_adapter_has_magnitudes(const fsdp_parameter *weight)
 {
     return weight->adapter && weight->adapter->magnitude;
 }
-/* Return the result of a linear layer whose weight has an adapter with magnitudes. x is [T, in]; the
- * bias [out] may be NULL. */
+/* Return the result of a linear layer whose weight has an adapter with magnitudes. x is [T, in];
+ * the bias [out] may be NULL. */
 fsdp_tensor *fsdp_adapter_apply(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x,
                                 fsdp_tensor *bias);
 /* Return the norms of the rows of W + scaling * B A: fsdp_weight_norm(). The unit of the parameters

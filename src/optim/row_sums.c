@@ -303,8 +303,8 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
     }
 }
 
-/* Gather zeros of the same size. The meta device has no numbers, but its collectives are counted, so
- * that a plan knows them. */
+/* Gather zeros of the same size. The meta device has no numbers, but its collectives are counted,
+ * so that a plan knows them. */
 static fsdp_status gather_nothing(const fsdp_row_sums *sums)
 {
     fsdp_status status = FSDP_OK;
@@ -313,7 +313,8 @@ static fsdp_status gather_nothing(const fsdp_row_sums *sums)
         if (!group || !begins_group(sums, i))
             continue;
         const size_t own = (size_t)numbers_of_group(sums, group);
-        double *zeros = fsdp_calloc(own * ((size_t)fsdp_group_world_size(group) + 1), sizeof *zeros);
+        double *zeros =
+            fsdp_calloc(own * ((size_t)fsdp_group_world_size(group) + 1), sizeof *zeros);
         status = zeros ? fsdp_all_gather(group, zeros, own * sizeof *zeros, zeros + own)
                        : FSDP_ERR_NOMEM;
         fsdp_free(zeros);

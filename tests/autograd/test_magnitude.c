@@ -83,7 +83,8 @@ static void random_tensor(fsdp_test *t, fsdp_device *device, fsdp_dtype dtype, c
 {
     fsdp_tensor *wide;
     op_random(values, shape[0] * shape[1], seed);
-    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, values, FSDP_TAG_PARAM, &wide));
+    ASSERT_OK(
+        fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, values, FSDP_TAG_PARAM, &wide));
     ASSERT_OK(fsdp_tensor_to(wide, dtype, FSDP_TAG_PARAM, tensor));
     fsdp_tensor_release(wide);
     values_of(t, *tensor, values);
@@ -136,13 +137,11 @@ static void check_weight_norm(fsdp_test *t, fsdp_device *device, const norm_case
 /* The case with 1000 columns has more than 2^20 elements, so its rows are in two pieces. */
 TEST(weight_norm_equals_loops)
 {
-    static const norm_case cases[] = {{5, 7, 0, false, FSDP_DTYPE_F32},
-                                      {5, 7, 2, false, FSDP_DTYPE_F32},
-                                      {7, 5, 3, true, FSDP_DTYPE_F32},
-                                      {7, 5, 0, true, FSDP_DTYPE_F32},
-                                      {33, 65, 4, false, FSDP_DTYPE_BF16},
-                                      {33, 65, 4, true, FSDP_DTYPE_BF16},
-                                      {1100, 1000, 1, false, FSDP_DTYPE_F32}};
+    static const norm_case cases[] = {
+        {5, 7, 0, false, FSDP_DTYPE_F32},      {5, 7, 2, false, FSDP_DTYPE_F32},
+        {7, 5, 3, true, FSDP_DTYPE_F32},       {7, 5, 0, true, FSDP_DTYPE_F32},
+        {33, 65, 4, false, FSDP_DTYPE_BF16},   {33, 65, 4, true, FSDP_DTYPE_BF16},
+        {1100, 1000, 1, false, FSDP_DTYPE_F32}};
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -163,8 +162,8 @@ TEST(a_row_of_zeros_gives_the_bias)
     float values[6];
     ASSERT_OK(fsdp_device_create(NULL, &device));
     ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, zeros, FSDP_TAG_PARAM, &w));
-    ASSERT_OK(
-        fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, shape, bias_values, FSDP_TAG_PARAM, &bias));
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, shape, bias_values, FSDP_TAG_PARAM,
+                                    &bias));
     x = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){3, 2}, 4);
     ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
     fsdp_tensor *norms = fsdp_weight_norm(s, &(fsdp_adapted_weight){.w = w});

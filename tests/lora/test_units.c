@@ -1,6 +1,7 @@
-/* The matrices of adapters as parts of their block's unit, as one unit for each block, and as a unit
- * for each matrix. All train to the same bits. With FSDP_MEASURE=1, the test prints what each way
- * gathers, computes, waits and stores, which is the table of docs/decisions/40-adapter-units.md. */
+/* The matrices of adapters as parts of their block's unit, as one unit for each block, and as a
+ * unit for each matrix. All train to the same bits. With FSDP_MEASURE=1, the test prints what each
+ * way gathers, computes, waits and stores, which is the table of
+ * docs/decisions/40-adapter-units.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

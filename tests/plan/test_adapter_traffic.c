@@ -1,6 +1,6 @@
-/* The bytes that a step with an adapter gathers and reduces, as the transport counts them, are those
- * of the plan: the gathers and reductions of units, and the small collectives, such as the sums of
- * squares for the norm of the gradients.
+/* The bytes that a step with an adapter gathers and reduces, as the transport counts them, are
+ * those of the plan: the gathers and reductions of units, and the small collectives, such as the
+ * sums of squares for the norm of the gradients.
  *
  * A run of three steps and one of four differ by one step. The counters of the process group, which
  * count what every collective moves, are read before and after each run. */
