@@ -218,8 +218,7 @@ static void steps_move_what_is_planned(fsdp_test *t)
         "ADAPTER",
         "ADAPTER --bf16 --load-in-4bit",
         "--bf16 --lora-r 3 --lora-target-modules all-linear --load-in-4bit",
-        "--bf16 --lora-r 3 --lora-target-modules all-linear --load-in-4bit "
-        "--bnb-4bit-use-double-quant --gradient-accumulation-steps 3",
+        "--lora-r 3 --load-in-4bit --bnb-4bit-use-double-quant --gradient-accumulation-steps 3",
         "--lora-r 3 --load-in-4bit --activation-checkpointing --use-dora",
     };
     char dir[PATH];
