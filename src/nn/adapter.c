@@ -4,16 +4,7 @@
 #include <stdint.h>
 
 #include "src/autograd/magnitude.h"
-#include "src/base/alloc.h"
 #include "src/tensor/tensor.h"
-
-void fsdp_parameter_free_adapter(fsdp_parameter *weight)
-{
-    if (weight->adapter)
-        fsdp_tensor_release(weight->adapter->norms);
-    fsdp_free(weight->adapter);
-    weight->adapter = NULL;
-}
 
 fsdp_status fsdp_parameter_set_adapter(fsdp_parameter *weight, const fsdp_adapter *adapter)
 {

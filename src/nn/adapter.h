@@ -21,6 +21,7 @@
  * in peft, lora_dropout also applies to the input of x W^T here: with x' = dropout(x), the layer
  * returns x W^T + bias - x' W^T + f (x' W^T + scaling (x' A^T) B^T). */
 #pragma once
+#include "src/base/alloc.h"
 #include "src/nn/module.h"
 
 struct fsdp_adapter {
@@ -46,7 +47,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_adapter(fsdp_parameter *weight,
  * If `norms` is NULL, each forward computes the norms again. */
 void fsdp_adapter_set_norms(const fsdp_parameter *weight, fsdp_tensor *norms);
 /* Free the adapter of `weight`, if there is one. */
-void fsdp_parameter_free_adapter(fsdp_parameter *weight);
+static inline void fsdp_parameter_free_adapter(fsdp_parameter *weight)
+{
+    if (weight->adapter)
+        fsdp_tensor_release(weight->adapter->norms);
+    fsdp_free(weight->adapter);
+    weight->adapter = NULL;
+}
 /* Return true if the adapter of `weight` has magnitudes. Then call fsdp_adapter_apply(). */
 static inline bool fsdp_adapter_has_magnitudes(const fsdp_parameter *weight)
 {
