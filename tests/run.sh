@@ -10,11 +10,13 @@
 # hardly change.
 build=$1
 filter=${2:-}
-# Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
-# wait for each other. All others, whose ranks wait at every step or which measure time, have the
-# machine to themselves, and run last. The extended regular expression $TEST_BESIDE replaces this one.
+# Two of these run at a time: they mostly compute, or run one command after the other, and may take longer
+# if their ranks or threads wait for each other. Scripts come first, because they take longer than most
+# files: a long one at the end would leave a processor idle. All others, whose ranks wait at every step or
+# which measure time, have the machine to themselves, and run last. The extended regular expression
+# $TEST_BESIDE replaces this one.
 beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
-beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
+beside="$beside|cli/test_([acdefgimpqrstvw]|on_fake|own_disks|lora|llama|nlp)[a-z0-9_]*\.sh$"
 beside=${TEST_BESIDE:-$beside}
 lanes=2
 dir=$(mktemp -d) || exit 1
@@ -55,7 +57,7 @@ with_name() {
         done | sort -u
 }
 names=
-chosen=$(printf '%s\n' $programs $scripts | with_path)
+chosen=$(printf '%s\n' $scripts $programs | with_path)
 if [ -z "$chosen" ]; then
     names=${filter##*/}
     chosen=$(printf '%s\n' "$(with_name)" | grep -Fx -- "$programs")
