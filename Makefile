@@ -164,7 +164,9 @@ HOOKED_C := $(shell grep -lE 'FSDP_TESTING|_testing\.h"' $(LIB_C))
 ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
 CLI_C := $(shell find src/cli -name '*.c' | sort)
-TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sort)
+# Files of tests that tests/run.sh skips are not compiled.
+TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sed 's|\.c$$||' | \
+            grep -Ev -- "$${TEST_SKIP:-^$$}" | sed 's|$$|.c|' | sort)
 TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*' ! -path 'tests/cuda/programs/*') tests/test_main.c
 EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
@@ -413,7 +415,7 @@ SETUP := $(if $(DEPS_JANSSON),,deps)
 test: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
-run-tests: all tests benches
+run-tests: all tests $(if $(SANITIZE),,benches)
 	@sh tests/run.sh $(BUILD) $(T)
 
 demo: $(SETUP)
