@@ -297,8 +297,10 @@ $(BUILD)/src/dashboard/assets.o: $(wildcard src/dashboard/*.html src/dashboard/*
 # The list of devices.
 $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
-# Sanitized code of tests compiles three times as fast without optimization.
+# Sanitized code of tests compiles three times as fast without optimization. Only the tests of kernels
+# compute so much themselves that they would lose more than that.
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING $(if $(SANITIZE),-O0)
+$(BUILD)/tests/kernels/%.o: private CFLAGS_ALL += $(if $(SANITIZE),-O1)
 # For 'fsdp env'.
 $(BUILD)/src/cli/common/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
