@@ -19,10 +19,11 @@ enum {
 
 /* --- a parameter --- */
 
-enum place {
-    IN_FLOATS, /* in parameter.param */
-    IN_HALVES,
-    IN_COPY
+/* Which arrays of struct parameter contain the parameter. */
+enum stored_as {
+    STORED_AS_FLOATS,   /* param */
+    STORED_AS_HALVES,   /* halves */
+    STORED_ONLY_IN_COPY /* copy */
 };
 
 struct parameter {
@@ -31,23 +32,23 @@ struct parameter {
     void *copy; /* NULL: there is no copy */
 };
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 FSDP_DEVICE void open_param(float (&x)[4], const parameter &p, int64_t i, int64_t n)
 {
-    if (PLACE == IN_HALVES)
+    if (STORAGE == STORED_AS_HALVES)
         load_four_halves<WHOLE>(x, p.halves, i, n);
-    else if (PLACE == IN_FLOATS)
+    else if (STORAGE == STORED_AS_FLOATS)
         load_four<WHOLE>(x, p.param, i, n);
     else
         load_four<WHOLE>(x, (const COPY *)p.copy, i, n);
 }
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 FSDP_DEVICE void close_param(const parameter &p, const float (&x)[4], int64_t i, int64_t n)
 {
-    if (PLACE == IN_HALVES)
+    if (STORAGE == STORED_AS_HALVES)
         store_four_halves<WHOLE>(p.halves, x, i, n);
-    else if (PLACE == IN_FLOATS)
+    else if (STORAGE == STORED_AS_FLOATS)
         store_four<WHOLE>(p.param, x, i, n);
     if (p.copy)
         store_four<WHOLE>((COPY *)p.copy, x, i, n);
@@ -67,16 +68,16 @@ FSDP_DEVICE bool warp_begins_before(int64_t i, int64_t n)
     return i - threadIdx.x % 32 * 4 < n;
 }
 
-/* How the arrays of a tensor are stored. All tensors of one launch have the same kind. */
-struct kind {
-    place of;
+/* How the arrays of a tensor are stored. All tensors of one launch have the same layout. */
+struct layout {
+    stored_as param;
     bool whole; /* true: all arrays are aligned for accesses of four elements */
     fsdp_dtype copy;
 };
 
-template <typename ARGS> static place place_of(const ARGS *a)
+template <typename ARGS> static stored_as storage_of(const ARGS *a)
 {
-    return a->param ? IN_FLOATS : a->halves.hi ? IN_HALVES : IN_COPY;
+    return a->param ? STORED_AS_FLOATS : a->halves.hi ? STORED_AS_HALVES : STORED_ONLY_IN_COPY;
 }
 
 template <typename ARGS> static parameter parameter_of(const ARGS *a)
@@ -92,44 +93,44 @@ static bool array_has_fours(const void *array, fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? has_fours<float>(array) : has_fours<uint16_t>(array);
 }
 
-/* Return the kind of the tensor that `a` describes. `others` are the arrays of the tensor besides
+/* Return the layout of the tensor that `a` describes. `others` are the arrays of the tensor besides
  * the parameter and its copy. */
-template <typename ARGS, typename... P> static kind kind_of(const ARGS *a, P... others)
+template <typename ARGS, typename... P> static layout layout_of(const ARGS *a, P... others)
 {
     const parameter p = parameter_of(a);
-    return {place_of(a),
+    return {storage_of(a),
             has_fours<float>(p.param, others...) && has_fours<uint16_t>(p.halves.hi, p.halves.lo) &&
                 array_has_fours(a->copy, a->copy_dtype),
             a->copy ? a->copy_dtype : FSDP_DTYPE_F32};
 }
 
-static bool is_same(const kind &a, const kind &b)
+static bool is_same(const layout &a, const layout &b)
 {
-    return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
+    return a.param == b.param && a.whole == b.whole && a.copy == b.copy;
 }
 
 /* Call f with three arguments. Only the types of the arguments matter. By these types, f gets at
- * compile time the constant PLACE, the constant WHOLE, and COPY, the dtype of the copy. */
+ * compile time the constant STORAGE, the constant WHOLE, and COPY, the dtype of the copy. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
-template <bool WHOLE, typename F> static void with_place(place of, fsdp_dtype copy, F f)
+template <bool WHOLE, typename F> static void with_storage(stored_as param, fsdp_dtype copy, F f)
 {
     with_type(copy, [&](auto zero) {
-        if (of == IN_FLOATS)
-            f(constant<place, IN_FLOATS>(), constant<bool, WHOLE>(), zero);
-        else if (of == IN_HALVES)
-            f(constant<place, IN_HALVES>(), constant<bool, WHOLE>(), zero);
+        if (param == STORED_AS_FLOATS)
+            f(constant<stored_as, STORED_AS_FLOATS>(), constant<bool, WHOLE>(), zero);
+        else if (param == STORED_AS_HALVES)
+            f(constant<stored_as, STORED_AS_HALVES>(), constant<bool, WHOLE>(), zero);
         else
-            f(constant<place, IN_COPY>(), constant<bool, WHOLE>(), zero);
+            f(constant<stored_as, STORED_ONLY_IN_COPY>(), constant<bool, WHOLE>(), zero);
     });
 }
-template <typename F> static void with_kind(const kind &k, F f)
+template <typename F> static void with_layout(const layout &l, F f)
 {
-    if (k.whole)
-        with_place<true>(k.of, k.copy, f);
+    if (l.whole)
+        with_storage<true>(l.param, l.copy, f);
     else
-        with_place<false>(k.of, k.copy, f);
+        with_storage<false>(l.param, l.copy, f);
 }
 
 /* --- many tensors --- */
@@ -159,16 +160,16 @@ static int64_t chunks_of(int64_t n)
     return (n + CHUNK - 1) / CHUNK;
 }
 
-/* Update tensors of kind k by one launch, beginning with tensor `first`. If a tensor needs a new
+/* Update tensors of layout l by one launch, beginning with tensor `first`. If a tensor needs a new
  * set of scalars but there are MOST_SETS sets already, stop, and return the index of this tensor.
- * Return n if all tensors of kind k have been updated. The class METHOD describes an optimizer:
+ * Return n if all tensors of layout l have been updated. The class METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
- *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
- *     launch<PLACE, WHOLE, COPY>(stream, blocks, table, sets, clip) */
+ *     layout layout_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
+ *     launch<STORAGE, WHOLE, COPY>(stream, blocks, table, sets, clip) */
 template <typename METHOD>
 static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *tensors, size_t first,
-                          size_t n, const kind &k, const fsdp_clip_result *clip)
+                          size_t n, const layout &l, const fsdp_clip_result *clip)
 {
     table_writer<typename METHOD::TENSOR> writer;
     table_of<typename METHOD::TENSOR> table;
@@ -180,7 +181,7 @@ static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *ten
     for (; i < n; i++) {
         typename METHOD::SCALARS scalars;
         const typename METHOD::ARGS *a = &tensors[i];
-        if (!a->n || !is_same(METHOD::kind_of(a), k))
+        if (!a->n || !is_same(METHOD::layout_of(a), l))
             continue;
         memset(&scalars, 0, sizeof scalars);
         METHOD::scalars_of(&scalars, a);
@@ -192,19 +193,19 @@ static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *ten
         t->set = set;
     }
     if (writer.end(&table))
-        with_kind(k, [&](auto of, auto whole, auto copy) {
-            METHOD::template launch<decltype(of)::value, decltype(whole)::value, decltype(copy)>(
+        with_layout(l, [&](auto param, auto whole, auto copy) {
+            METHOD::template launch<decltype(param)::value, decltype(whole)::value, decltype(copy)>(
                 fsdp_cuda_stream(c), writer.blocks(), table, sets, clip);
         });
     return i;
 }
 
-/* Return true if no tensor before tensor i has the same kind as tensor i. */
-template <typename METHOD> static bool begins_kind(const typename METHOD::ARGS *tensors, size_t i)
+/* Return true if no tensor before tensor i has the same layout as tensor i. */
+template <typename METHOD> static bool begins_layout(const typename METHOD::ARGS *tensors, size_t i)
 {
-    const kind k = METHOD::kind_of(&tensors[i]);
+    const layout l = METHOD::layout_of(&tensors[i]);
     for (size_t j = 0; j < i; j++)
-        if (tensors[j].n && is_same(METHOD::kind_of(&tensors[j]), k))
+        if (tensors[j].n && is_same(METHOD::layout_of(&tensors[j]), l))
             return false;
     return true;
 }
@@ -214,10 +215,10 @@ static void update_all(fsdp_cuda_context *c, const typename METHOD::ARGS *tensor
                        const fsdp_clip_result *clip)
 {
     for (size_t i = 0; i < n; i++)
-        if (tensors[i].n && begins_kind<METHOD>(tensors, i))
+        if (tensors[i].n && begins_layout<METHOD>(tensors, i))
             for (size_t first = i; first < n;)
                 first =
-                    update_some<METHOD>(c, tensors, first, n, METHOD::kind_of(&tensors[i]), clip);
+                    update_some<METHOD>(c, tensors, first, n, METHOD::layout_of(&tensors[i]), clip);
 }
 
 /* --- adamw --- */
@@ -290,7 +291,7 @@ FSDP_DEVICE void store_moment(const adam_tensor &t, void *moment, const float (&
         store_four<WHOLE>((float *)moment, x, i, t.n);
 }
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t chunk)
 {
 #pragma unroll
@@ -299,19 +300,19 @@ FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t
         if (!warp_begins_before(i, t.n))
             return;
         float p[4], m[4], v[4], g[4];
-        open_param<PLACE, WHOLE, COPY>(p, t.p, i, t.n);
+        open_param<STORAGE, WHOLE, COPY>(p, t.p, i, t.n);
         load_moment<WHOLE>(m, t, t.exp_avg, i);
         load_moment<WHOLE>(v, t, t.exp_avg_sq, i);
         load_four<WHOLE>(g, t.grad, i, t.n);
         for (int e = 0; e < 4; e++)
             adam_element(s, p[e], m[e], v[e], g[e]);
-        close_param<PLACE, WHOLE, COPY>(t.p, p, i, t.n);
+        close_param<STORAGE, WHOLE, COPY>(t.p, p, i, t.n);
         store_moment<WHOLE>(t, t.exp_avg, m, i);
         store_moment<WHOLE>(t, t.exp_avg_sq, v, i);
     }
 }
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 static __global__ void __launch_bounds__(THREADS)
     adam(table_of<adam_tensor> table, sets_of<adam_scalars> sets, const fsdp_clip_result *clip)
 {
@@ -322,7 +323,7 @@ static __global__ void __launch_bounds__(THREADS)
     adam_scalars s = sets.at[t.set];
     if (clip)
         s.grad_scale = clip->scale;
-    adam_chunk<PLACE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
+    adam_chunk<STORAGE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
 }
 
 struct adam_method {
@@ -331,12 +332,12 @@ struct adam_method {
     typedef adam_scalars SCALARS;
     static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_ADAMW;
 
-    static kind kind_of(const fsdp_adamw_args *a)
+    static layout layout_of(const fsdp_adamw_args *a)
     {
-        kind k = ::kind_of(a, a->grad);
-        k.whole = k.whole && array_has_fours(a->exp_avg, a->state_dtype) &&
+        layout l = ::layout_of(a, a->grad);
+        l.whole = l.whole && array_has_fours(a->exp_avg, a->state_dtype) &&
                   array_has_fours(a->exp_avg_sq, a->state_dtype);
-        return k;
+        return l;
     }
     static void scalars_of(adam_scalars *s, const fsdp_adamw_args *a)
     {
@@ -351,11 +352,11 @@ struct adam_method {
         t->grad = a->grad;
         t->n = a->n;
     }
-    template <place PLACE, bool WHOLE, typename COPY>
+    template <stored_as STORAGE, bool WHOLE, typename COPY>
     static void launch(cudaStream_t stream, unsigned blocks, const table_of<adam_tensor> &table,
                        const sets_of<adam_scalars> &sets, const fsdp_clip_result *clip)
     {
-        CUDA_LAUNCH((adam<PLACE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+        CUDA_LAUNCH((adam<STORAGE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
     }
 };
 
@@ -392,7 +393,7 @@ FSDP_DEVICE void sgd_element(const sgd_scalars &s, float &param, float &buffer, 
     param = p + s.step * (s.nesterov ? g + s.ahead * buffer : buffer);
 }
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t chunk)
 {
 #pragma unroll
@@ -401,7 +402,7 @@ FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t ch
         if (!warp_begins_before(i, t.n))
             return;
         float p[4], b[4] = {0.0f, 0.0f, 0.0f, 0.0f}, g[4];
-        open_param<PLACE, WHOLE, COPY>(p, t.p, i, t.n);
+        open_param<STORAGE, WHOLE, COPY>(p, t.p, i, t.n);
         load_four<WHOLE>(g, t.grad, i, t.n);
         if (t.buffer && !s.first)
             load_four<WHOLE>(b, t.buffer, i, t.n);
@@ -410,13 +411,13 @@ FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t ch
                 sgd_element(s, p[e], b[e], g[e]);
             else
                 p[e] += s.step * (g[e] * s.grad_scale + s.weight_decay * p[e]);
-        close_param<PLACE, WHOLE, COPY>(t.p, p, i, t.n);
+        close_param<STORAGE, WHOLE, COPY>(t.p, p, i, t.n);
         if (t.buffer)
             store_four<WHOLE>(t.buffer, b, i, t.n);
     }
 }
 
-template <place PLACE, bool WHOLE, typename COPY>
+template <stored_as STORAGE, bool WHOLE, typename COPY>
 static __global__ void __launch_bounds__(THREADS)
     descend(table_of<sgd_tensor> table, sets_of<sgd_scalars> sets, const fsdp_clip_result *clip)
 {
@@ -427,7 +428,7 @@ static __global__ void __launch_bounds__(THREADS)
     sgd_scalars s = sets.at[t.set];
     if (clip)
         s.grad_scale = clip->scale;
-    sgd_chunk<PLACE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
+    sgd_chunk<STORAGE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
 }
 
 struct sgd_method {
@@ -436,9 +437,9 @@ struct sgd_method {
     typedef sgd_scalars SCALARS;
     static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_SGD;
 
-    static kind kind_of(const fsdp_sgd_args *a)
+    static layout layout_of(const fsdp_sgd_args *a)
     {
-        return ::kind_of(a, a->momentum_buffer, a->grad);
+        return ::layout_of(a, a->momentum_buffer, a->grad);
     }
     static void scalars_of(sgd_scalars *s, const fsdp_sgd_args *a)
     {
@@ -458,11 +459,11 @@ struct sgd_method {
         t->grad = a->grad;
         t->n = a->n;
     }
-    template <place PLACE, bool WHOLE, typename COPY>
+    template <stored_as STORAGE, bool WHOLE, typename COPY>
     static void launch(cudaStream_t stream, unsigned blocks, const table_of<sgd_tensor> &table,
                        const sets_of<sgd_scalars> &sets, const fsdp_clip_result *clip)
     {
-        CUDA_LAUNCH((descend<PLACE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+        CUDA_LAUNCH((descend<STORAGE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
     }
 };
 
