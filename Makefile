@@ -312,8 +312,8 @@ $(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $< (emulated)")
 	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
-# On cards the optimizers round every product and every sum, as on the CPU.
-$(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,adamw sgd adafactor): private NVCC_FLAGS += -fmad=false
+# On cards the optimizers, NF4 and float8 round every product and every sum, as on the CPU.
+$(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,adamw adamw_8bit sgd schedule_free adafactor): private NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  NVCC $<")

@@ -32,5 +32,6 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .joins_products = true,
                                              .joins_kernels = true,
                                              .joins_sums = true,
+                                             .narrow_states = true,
                                              .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};

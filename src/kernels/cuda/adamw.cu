@@ -1,5 +1,9 @@
-/* AdamW and Adam. See optim.cuh. */
-#include "src/kernels/cuda/optim.cuh"
+/* AdamW and Adam with moments of float32 or bfloat16. See optim.cuh.
+ *
+ * A tensor whose bfloat16 arrays are rounded stochastically has keys of random numbers, which
+ * change in each step. They are in its entry of the table, which is then copied again in each step.
+ */
+#include "src/kernels/cuda/adamw.cuh"
 
 struct adam_tensor {
     parameter p;
@@ -7,49 +11,8 @@ struct adam_tensor {
     int64_t in_bfloat16; /* 1: the moments are bfloat16; 0: they are float32 */
     const float *grad;
     int64_t n, set;
+    rounding rounded; /* used only by stochastic rounding */
 };
-
-struct adam_scalars {
-    float grad_scale;
-    float keep;         /* the factor of the parameter in decoupled weight decay */
-    float weight_decay; /* the factor of weight decay that is added to the gradient */
-    float toward;       /* factor of g - m: Note [Adam's lerp] */
-    int from_m;
-    float beta2, rest2; /* rest2: 1 - beta2 */
-    float correction2;  /* sqrt(1 - beta2^step) */
-    float eps;
-    float step_size; /* -lr / (1 - beta1^step) */
-};
-
-/* Note [Adam's lerp]. torch.lerp(m, g, weight) computes m + weight (g - m) if weight is less than
- * 1/2, and g - (g - m) (1 - weight) otherwise. Here, weight is 1 - beta1. */
-static void set_adam_scalars(adam_scalars *to, const fsdp_adamw_args *a)
-{
-    const double correction1 = 1.0 - pow(a->beta1, (double)a->step);
-    const double correction2 = 1.0 - pow(a->beta2, (double)a->step);
-    const float weight = (float)(1.0 - a->beta1);
-    adam_scalars &s = *to;
-    s.grad_scale = a->grad_scale;
-    s.keep = a->decoupled ? (float)(1.0 - a->lr * a->weight_decay) : 1.0f;
-    s.weight_decay = a->decoupled ? 0.0f : (float)a->weight_decay;
-    s.from_m = weight < 0.5f;
-    s.toward = s.from_m ? weight : -(1.0f - weight);
-    s.beta2 = (float)a->beta2;
-    s.rest2 = (float)(1.0 - a->beta2);
-    s.correction2 = (float)sqrt(correction2);
-    s.eps = (float)a->eps;
-    s.step_size = (float)-(a->lr / correction1);
-}
-
-FSDP_DEVICE void adam_element(const adam_scalars &s, float &param, float &m, float &v, float grad)
-{
-    const float p = param * s.keep;
-    const float g = grad * s.grad_scale + s.weight_decay * p;
-    m = (s.from_m ? m : g) + s.toward * (g - m);
-    v = v * s.beta2 + s.rest2 * g * g;
-    const float denominator = sqrtf(v) / s.correction2 + s.eps;
-    param = p + s.step_size * m / denominator;
-}
 
 /* Load or store elements [i, i + 4) of a moment. */
 template <bool WHOLE>
@@ -60,16 +23,28 @@ FSDP_DEVICE void load_moment(float (&x)[4], const adam_tensor &t, const void *mo
     else
         load_four<WHOLE>(x, (const float *)moment, i, t.n);
 }
-template <bool WHOLE>
-FSDP_DEVICE void store_moment(const adam_tensor &t, void *moment, const float (&x)[4], int64_t i)
+template <bool ROUNDS, bool WHOLE>
+FSDP_DEVICE void store_moment(const adam_tensor &t, int array, void *moment, const float (&x)[4],
+                              int64_t i)
 {
-    if (t.in_bfloat16)
-        store_four<WHOLE>((__nv_bfloat16 *)moment, x, i, t.n);
-    else
+    if (!t.in_bfloat16)
         store_four<WHOLE>((float *)moment, x, i, t.n);
+    else if (ROUNDS)
+        store_four_rounded<WHOLE>(t.rounded, array, moment, x, i, t.n);
+    else
+        store_four<WHOLE>((__nv_bfloat16 *)moment, x, i, t.n);
 }
 
-template <stored_as STORAGE, bool WHOLE, typename COPY>
+template <bool ROUNDS, stored_as STORAGE, bool WHOLE, typename COPY>
+FSDP_DEVICE void close_adam_param(const adam_tensor &t, const float (&x)[4], int64_t i)
+{
+    if (ROUNDS && STORAGE == STORED_ONLY_IN_COPY && std::is_same<COPY, __nv_bfloat16>::value)
+        store_four_rounded<WHOLE>(t.rounded, ROUND_PARAM, t.p.copy, x, i, t.n);
+    else
+        close_param<STORAGE, WHOLE, COPY>(t.p, x, i, t.n);
+}
+
+template <bool ROUNDS, stored_as STORAGE, bool WHOLE, typename COPY>
 FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t chunk)
 {
 #pragma unroll
@@ -84,13 +59,13 @@ FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t
         load_four<WHOLE>(g, t.grad, i, t.n);
         for (int e = 0; e < 4; e++)
             adam_element(s, p[e], m[e], v[e], g[e]);
-        close_param<STORAGE, WHOLE, COPY>(t.p, p, i, t.n);
-        store_moment<WHOLE>(t, t.exp_avg, m, i);
-        store_moment<WHOLE>(t, t.exp_avg_sq, v, i);
+        close_adam_param<ROUNDS, STORAGE, WHOLE, COPY>(t, p, i);
+        store_moment<ROUNDS, WHOLE>(t, ROUND_EXP_AVG, t.exp_avg, m, i);
+        store_moment<ROUNDS, WHOLE>(t, ROUND_EXP_AVG_SQ, t.exp_avg_sq, v, i);
     }
 }
 
-template <stored_as STORAGE, bool WHOLE, typename COPY>
+template <bool ROUNDS, stored_as STORAGE, bool WHOLE, typename COPY>
 static __global__ void __launch_bounds__(THREADS)
     adam(table_of<adam_tensor> table, sets_of<adam_scalars> sets, const fsdp_clip_result *clip)
 {
@@ -101,15 +76,25 @@ static __global__ void __launch_bounds__(THREADS)
     adam_scalars s = sets.at[t.set];
     if (clip)
         s.grad_scale = clip->scale;
-    adam_chunk<STORAGE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
+    adam_chunk<ROUNDS, STORAGE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
 }
 
-struct adam_method {
+/* ROUNDS: this method updates the tensors that are rounded stochastically. */
+template <bool ROUNDS> struct adam_method {
     typedef fsdp_adamw_args ARGS;
     typedef adam_tensor TENSOR;
     typedef adam_scalars SCALARS;
-    static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_ADAMW;
+    static constexpr fsdp_cuda_table TABLE =
+        ROUNDS ? FSDP_CUDA_TABLE_ADAMW_ROUNDED : FSDP_CUDA_TABLE_ADAMW;
 
+    static bool is_for(const fsdp_adamw_args *a)
+    {
+        return a->state_dtype != FSDP_DTYPE_U8 && a->stochastic == ROUNDS;
+    }
+    static int64_t chunks_of(const fsdp_adamw_args *a)
+    {
+        return ::chunks_of(a->n);
+    }
     static layout layout_of(const fsdp_adamw_args *a)
     {
         layout l = ::layout_of(a, a->grad);
@@ -129,12 +114,15 @@ struct adam_method {
         t->in_bfloat16 = a->state_dtype == FSDP_DTYPE_BF16;
         t->grad = a->grad;
         t->n = a->n;
+        if (ROUNDS)
+            t->rounded = rounding_of(a);
     }
     template <stored_as STORAGE, bool WHOLE, typename COPY>
-    static void launch(cudaStream_t stream, unsigned blocks, const table_of<adam_tensor> &table,
+    static void launch(fsdp_cuda_context *c, unsigned blocks, const table_of<adam_tensor> &table,
                        const sets_of<adam_scalars> &sets, const fsdp_clip_result *clip)
     {
-        CUDA_LAUNCH((adam<STORAGE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+        CUDA_LAUNCH((adam<ROUNDS, STORAGE, WHOLE, COPY>), blocks, THREADS, 0, fsdp_cuda_stream(c),
+                    table, sets, clip);
     }
 };
 
@@ -142,6 +130,8 @@ extern "C" void fsdp_cuda_adamw(fsdp_kernel_context *context, const fsdp_adamw_a
                                 size_t n, const fsdp_clip_result *clip)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    update_all<adam_method>(c, tensors, n, clip);
+    update_all<adam_method<false>>(c, tensors, n, clip);
+    update_all<adam_method<true>>(c, tensors, n, clip);
+    fsdp_cuda_adamw_8bit(c, tensors, n, clip);
     fsdp_cuda_launched(c, "adamw");
 }

@@ -8,6 +8,7 @@
  * the kernel and not a part of the table. Tensors that are stored in different ways need different
  * kernels, so there is one launch for each way that occurs. */
 #pragma once
+#include <math.h>
 #include <string.h>
 
 #include "src/kernels/cuda/four_halves.cuh"
@@ -92,7 +93,9 @@ template <typename ARGS> static parameter parameter_of(const ARGS *a)
 
 static inline bool array_has_fours(const void *array, fsdp_dtype dtype)
 {
-    return dtype == FSDP_DTYPE_F32 ? has_fours<float>(array) : has_fours<uint16_t>(array);
+    return dtype == FSDP_DTYPE_F32  ? has_fours<float>(array)
+           : dtype == FSDP_DTYPE_U8 ? has_fours<uint8_t>(array)
+                                    : has_fours<uint16_t>(array);
 }
 
 /* Return the layout of the tensor that `a` describes. `others` are the arrays of the tensor besides
@@ -167,8 +170,10 @@ static inline int64_t chunks_of(int64_t n)
  * Return n if all tensors of layout l have been updated. The class METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
+ *     bool is_for(args)         whether this METHOD updates the tensor; others are left unchanged
+ *     int64_t chunks_of(args)   the number of blocks that update the tensor; 0 if it is empty
  *     layout layout_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
- *     launch<STORAGE, WHOLE, COPY>(stream, blocks, table, sets, clip) */
+ *     launch<STORAGE, WHOLE, COPY>(context, blocks, table, sets, clip) */
 template <typename METHOD>
 static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *tensors, size_t first,
                           size_t n, const layout &l, const fsdp_clip_result *clip)
@@ -183,31 +188,34 @@ static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *ten
     for (; i < n; i++) {
         typename METHOD::SCALARS scalars;
         const typename METHOD::ARGS *a = &tensors[i];
-        if (!a->n || !is_same(METHOD::layout_of(a), l))
+        if (!METHOD::is_for(a) || !a->n || !is_same(METHOD::layout_of(a), l))
             continue;
         memset(&scalars, 0, sizeof scalars);
         METHOD::scalars_of(&scalars, a);
         const int set = set_of(&sets, scalars);
         if (set < 0)
             break;
-        typename METHOD::TENSOR *t = writer.add(chunks_of(a->n));
+        typename METHOD::TENSOR *t = writer.add(METHOD::chunks_of(a));
         METHOD::fill(t, a);
         t->set = set;
     }
     if (writer.end(&table))
         with_layout(l, [&](auto param, auto whole, auto copy) {
             METHOD::template launch<decltype(param)::value, decltype(whole)::value, decltype(copy)>(
-                fsdp_cuda_stream(c), writer.blocks(), table, sets, clip);
+                c, writer.blocks(), table, sets, clip);
         });
     return i;
 }
 
-/* Return true if no tensor before tensor i has the same layout as tensor i. */
+/* Return true if METHOD updates tensor i, and updates no earlier tensor of the same layout. */
 template <typename METHOD> static bool begins_layout(const typename METHOD::ARGS *tensors, size_t i)
 {
+    if (!tensors[i].n || !METHOD::is_for(&tensors[i]))
+        return false;
     const layout l = METHOD::layout_of(&tensors[i]);
     for (size_t j = 0; j < i; j++)
-        if (tensors[j].n && is_same(METHOD::layout_of(&tensors[j]), l))
+        if (tensors[j].n && METHOD::is_for(&tensors[j]) &&
+            is_same(METHOD::layout_of(&tensors[j]), l))
             return false;
     return true;
 }
@@ -217,7 +225,7 @@ static void update_all(fsdp_cuda_context *c, const typename METHOD::ARGS *tensor
                        const fsdp_clip_result *clip)
 {
     for (size_t i = 0; i < n; i++)
-        if (tensors[i].n && begins_layout<METHOD>(tensors, i))
+        if (begins_layout<METHOD>(tensors, i))
             for (size_t first = i; first < n;)
                 first =
                     update_some<METHOD>(c, tensors, first, n, METHOD::layout_of(&tensors[i]), clip);

@@ -68,6 +68,14 @@ struct sgd_method {
     typedef sgd_scalars SCALARS;
     static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_SGD;
 
+    static bool is_for(const fsdp_sgd_args *)
+    {
+        return true;
+    }
+    static int64_t chunks_of(const fsdp_sgd_args *a)
+    {
+        return ::chunks_of(a->n);
+    }
     static layout layout_of(const fsdp_sgd_args *a)
     {
         return ::layout_of(a, a->momentum_buffer, a->grad);
@@ -91,10 +99,11 @@ struct sgd_method {
         t->n = a->n;
     }
     template <stored_as STORAGE, bool WHOLE, typename COPY>
-    static void launch(cudaStream_t stream, unsigned blocks, const table_of<sgd_tensor> &table,
+    static void launch(fsdp_cuda_context *c, unsigned blocks, const table_of<sgd_tensor> &table,
                        const sets_of<sgd_scalars> &sets, const fsdp_clip_result *clip)
     {
-        CUDA_LAUNCH((descend<STORAGE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+        CUDA_LAUNCH((descend<STORAGE, WHOLE, COPY>), blocks, THREADS, 0, fsdp_cuda_stream(c), table,
+                    sets, clip);
     }
 };
 

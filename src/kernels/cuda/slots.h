@@ -56,6 +56,7 @@ FSDP_CUDA_SLOT(clip_factor);
 FSDP_CUDA_SLOT(clamp);
 FSDP_CUDA_SLOT(adamw);
 FSDP_CUDA_SLOT(sgd);
+FSDP_CUDA_SLOT(schedule_free);
 FSDP_CUDA_SLOT(square_row_sums);
 FSDP_CUDA_SLOT(square_column_sums);
 FSDP_CUDA_SLOT(moving_average);

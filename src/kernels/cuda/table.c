@@ -54,6 +54,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(clamp),
     SLOT(adamw),
     SLOT(sgd),
+    SLOT(schedule_free),
     SLOT(square_row_sums),
     SLOT(square_column_sums),
     SLOT(moving_average),
