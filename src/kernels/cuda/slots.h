@@ -63,6 +63,7 @@ FSDP_CUDA_SLOT(moving_average);
 FSDP_CUDA_SLOT(rsqrt);
 FSDP_CUDA_SLOT(adafactor_square_sums);
 FSDP_CUDA_SLOT(adafactor);
+FSDP_CUDA_SLOT(nf4_dequantize);
 #ifdef __cplusplus
 }
 #endif

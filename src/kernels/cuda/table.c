@@ -61,6 +61,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(rsqrt),
     SLOT(adafactor_square_sums),
     SLOT(adafactor),
+    SLOT(nf4_dequantize),
 };
 
 fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
