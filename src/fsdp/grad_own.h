@@ -21,8 +21,8 @@
 /* Set fsdp_param_grad.placed of all parameters to false. Call this after a post, before the next
  * gradient arrives. */
 void fsdp_grad_own_lay_out(fsdp_grad_buffer *b);
-/* Allocate memory for p's gradient, if it has neither memory nor a table. First hand over the
- * complete gradients of other parameters, if gradients are communicated now. */
+/* Allocate memory for p's gradient, if it has neither memory nor a table. If this backward reduces
+ * gradients, first hand over those of the other parameters that are complete to the reduction. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_own_make_place(fsdp_grad_buffer *b, fsdp_param *p);
 /* Replace p's table by a whole gradient with the same values. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_own_widen(fsdp_grad_buffer *b, fsdp_param *p);

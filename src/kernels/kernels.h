@@ -413,7 +413,7 @@ typedef struct fsdp_kernels {
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
-    /* --- element-wise, n elements of dtype f; out may equal an input --- */
+    /* --- element-wise: n elements of `dtype`; `out` may be the same array as an input --- */
     void (*add)(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
                 int64_t n);
     void (*mul)(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,

@@ -1,6 +1,7 @@
-/* The internals of optimizers. optimizer.c has what all optimizers share: groups, state, the
- * writing of parameters, and master weights that are not float32. Each algorithm is a const table
- * of functions (adamw.c, schedule_free.c, sgd.c, adafactor.c, muon.c).
+/* The internals of optimizers. What all optimizers share is in optimizer.c (groups, getters and
+ * setters), optimizer_state.c (state tensors), optimizer_step.c (a step, the writing of parameters,
+ * master weights that are not float32) and optimizer_mode.c (training and evaluation). Each
+ * algorithm is a const table of functions (adamw.c, schedule_free.c, sgd.c, adafactor.c, muon.c).
  *
  * A new optimizer needs:
  *     - a file in this folder with its table;
@@ -54,9 +55,9 @@ typedef union fsdp_optimizer_options {
     fsdp_schedule_free_options schedule_free;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer.c has
- * checked that `local`, `grad` and `state` have matching shapes. state[k] is NULL if the parameter
- * has no state number k. */
+/* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer_step.c
+ * has checked that `local`, `grad` and `state` have matching shapes. state[k] is NULL if the
+ * parameter has no state number k. */
 typedef struct fsdp_step_item {
     size_t index; /* index in the optimizer's list of parameters */
     fsdp_parameter *parameter;

@@ -139,8 +139,8 @@ static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_
     return status;
 }
 
-/* Make `whole` and `plan`, which belong to the chosen candidates, the proposal. `fit` then owns
- * both. */
+/* Set the proposal of `fit` to `whole` and `plan`, the row and the plan of the chosen candidates.
+ * `fit` then owns both. */
 static void propose(fsdp_fit *fit, fsdp_fit_row *whole, fsdp_plan *plan)
 {
     free_row(&fit->proposal);
