@@ -536,7 +536,7 @@ typedef struct fsdp_kernels {
     /* Compute the losses and gradients of cross_entropy() for smoothed labels: in each row, every
      * class has the target probability smoothing / V, and the label has (1 - smoothing) in
      * addition. losses [rows] are set to the sum over all classes of -target * log(softmax), and
-     * the gradient is (softmax - target) * factor. NULL on devices that do not have this kernel. */
+     * the gradient is (softmax - target) * factor. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
@@ -545,8 +545,7 @@ typedef struct fsdp_kernels {
      * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary` is true,
      * of the binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are
      * overwritten with the gradient of the row's loss, times factor. A row whose first target is
-     * NaN is ignored: its loss and its gradient are 0. NULL on devices that do not have this
-     * kernel. */
+     * NaN is ignored: its loss and its gradient are 0. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
@@ -566,7 +565,7 @@ typedef struct fsdp_kernels {
     FSDP_MUST_CHECK fsdp_status (*attention_backward)(fsdp_kernel_context *c,
                                                       const fsdp_attention_args *args);
 
-    /* --- float8: NULL on devices that do not compute in float8 --- */
+    /* --- float8 --- */
     /* Set the scales of x. fsdp_float8_scale() computes each scale from the largest magnitude of
      * the elements that share the scale. If one of these elements is NaN, the scale is NaN. */
     void (*float8_scales)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);

@@ -41,6 +41,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(segment_mean_backward),
     SLOT(column_sum),
     SLOT(cross_entropy),
+    SLOT(smoothed_cross_entropy),
+    SLOT(target_loss),
     SLOT(sum),
     SLOT(argmax),
     SLOT(gemm),
