@@ -584,3 +584,17 @@ char *fsdp_text_rows_title(const fsdp_text_rows *r, const fsdp_csv_row *row, siz
 {
     return fsdp_csv_field(row, r->title, length);
 }
+
+char *fsdp_text_row_copy(const char *text, size_t length)
+{
+    fsdp_str copy = {0};
+    fsdp_str_append(&copy, "", 0);
+    for (size_t at = 0; at < length; at++) {
+        const size_t n = strnlen(text + at, length - at);
+        fsdp_str_append(&copy, text + at, n);
+        at += n;
+        if (at < length)
+            fsdp_str_append(&copy, "\xEF\xBF\xBD", 3);
+    }
+    return fsdp_str_take(&copy);
+}
