@@ -214,6 +214,9 @@ TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
 # That of tests/release links the installed library.
 TEST_FOLDERS := $(sort $(foreach test,$(TEST_C),tests/$(word 2,$(subst /, ,$(test)))/))
 TESTS := $(patsubst %,$(BUILD)/%tests,$(TEST_FOLDERS))
+# T=FOLDER and T=FOLDER/... need the program of this folder alone. Scripts of tests/cuda and
+# tests/tensor run the programs of other folders.
+TEST_FOLDER := $(filter-out tests/cuda/ tests/tensor/,$(filter $(TEST_FOLDERS),tests/$(firstword $(subst /, ,$(T:tests/%=%)))/))
 TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
@@ -230,7 +233,7 @@ $(BUILD)/built: $(BUILT) $(EXAMPLES)
 lib: $(BUILD)/libfsdp.a
 # Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
-tests: $(TESTS) $(CUDA_PROGRAMS) $(BUILD)/fsdp-testing
+tests: $(if $(TEST_FOLDER),$(BUILD)/$(TEST_FOLDER)tests,$(TESTS) $(CUDA_PROGRAMS)) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 

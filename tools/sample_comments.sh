@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: tools/sample_comments.sh SEED [N]: N (100) comments of src and include at random, the same ones
-# for the same seed and tree, each with its file, its line and the code after it: for a fresh reader,
-# who says which need a second reading.
+# for the same seed and tree, for a fresh reader, who says which need a second reading. Each comment
+# is shown in its place: with its file, its line, and the lines of code before and after it. A '>'
+# marks the lines of the comment.
 cd "$(dirname "$0")/.." || exit 2
 seed=${1:?usage: tools/sample_comments.sh SEED [N]}
 n=${2:-100}
@@ -9,13 +10,13 @@ git ls-files 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.cpp' 'include/*.h' | xar
     function keep() {
         # Less than four words explain themselves.
         if (split(comment, words, " ") >= 6)
-            printf "%s:%d\001%s\001%s\n", FILENAME, line, comment, code
+            printf "%s\001%d\001%d\n", FILENAME, line, FNR - 1
         comment = ""
     }
     FNR == 1 { if (comment != "") comment = ""; open = 0 }
     # A string such as "shards/*" does not begin a comment.
     { outside = $0; gsub(/"([^"\\]|\\.)*"/, "", outside) }
-    comment != "" && !open { code = $0; keep() }
+    comment != "" && !open { keep() }
     !open && outside ~ /\/\*/ {
         line = FNR
         comment = $0
@@ -28,6 +29,13 @@ git ls-files 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.cpp' 'include/*.h' | xar
     }' |
     awk -v seed="$seed" 'BEGIN { srand(seed) } { printf "%.9f\001%s\n", rand(), $0 }' | sort |
     head -n "$n" | awk -F '\001' '{
-        gsub("\002", "\n", $3)
-        printf "== %d. %s\n%s\n%s\n\n", NR, $2, $3, $4
+        file = $2
+        first = $3
+        last = $4
+        printf "== %d. %s:%d\n", NR, file, first
+        for (number = 1; number <= last + 12 && (getline text < file) > 0; number++)
+            if (number >= first - 8)
+                printf "%s %s\n", (number >= first && number <= last) ? ">" : " ", text
+        close(file)
+        print ""
     }'

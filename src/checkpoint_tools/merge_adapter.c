@@ -1,9 +1,10 @@
 /* See merge_adapter.h.
  *
  * For each adapter, the model's tree of modules is built without memory, and the adapter is added
- * to it. So the tree says which weight has an update, from which matrices, and which tensors of the
- * base model the adapter replaces. Then the base model's tensors are written one after the other,
- * in pieces of a few rows. A piece with an update is computed in float32. */
+ * to it. So the tree shows which weights have an update, and from which matrices each update is
+ * computed. It also shows which tensors of the base model the adapter replaces. Then the base
+ * model's tensors are written one after the other, in pieces of a few rows. A piece with an update
+ * is computed in float32. */
 #include "src/checkpoint_tools/merge_adapter.h"
 
 #include <stdlib.h>
@@ -153,7 +154,7 @@ static fsdp_status find_parameter(const merge *m, const part *p, const fsdp_chec
     return FSDP_OK;
 }
 
-/* If an adapter replaces the tensor of `parameter`, set *entry to the adapter's tensor. */
+/* If adapter `p` replaces the tensor of `parameter`, set *entry to the adapter's tensor. */
 static fsdp_status take_replacement(const part *p, const fsdp_parameter *parameter,
                                     const fsdp_checkpoint_entry **entry)
 {

@@ -3,8 +3,8 @@
 // array, [text], is bold, and the page shows a run as a link with its name.
 "use strict";
 
-// Return how the mean time of a step over the ranks is divided, in seconds; null if the run has no
-// rank files.
+// Return the time of a step and its parts, in seconds, as means over the ranks; null if the run has
+// no rank files.
 function splitOf(run) {
     const ranks = run.ranks.filter(r => r[1] > 0);
     if (!ranks.length)

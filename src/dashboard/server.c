@@ -147,7 +147,8 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
                           "the address needs the token in it: copy all of what 'fsdp dashboard' or "
                           "--dashboard printed, with the slash at its end\n");
     /* libmicrohttpd calls this function twice for a request. A response in the first call, before a
-     * body has been read, closes the connection. So only refuse requests in the first call. */
+     * body has been read, closes the connection. So the first call answers only the requests that
+     * it refuses. */
     if (!*state) {
         *state = connection;
         return MHD_YES;

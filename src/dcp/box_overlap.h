@@ -8,8 +8,8 @@ typedef struct fsdp_dcp_extent {
     size_t owner;                   /* the number by which the caller knows the box */
 } fsdp_dcp_extent;
 
-/* Search `extents` [n], whose order it changes, for two boxes that overlap. If two boxes overlap,
- * set *a and *b to their owners, with *a < *b, and return true.
+/* Search `extents` [n] for two boxes that overlap. The function may change the order of `extents`.
+ * If two boxes overlap, set *a and *b to their owners, with *a < *b, and return true.
  *
  * The boxes are sorted along the first dimension in which their offsets differ, and each box is
  * compared only with the following boxes that begin before it ends. So N ranks with rows of a

@@ -10,7 +10,7 @@
  * The content lists `items` [n] in the given order. An item that is a tensor must have its fqn,
  * dtype and shape, and the boxes and places of its chunks. An item that is a plain value must have
  * its fqn and the place of its chunk. The path of an item is a TUPLE of text and ints, or NULL.
- * `companion` is the name of a file that was saved together with the checkpoint, which
- * fsdp_dcp_metadata_companion() returns when the file is read; NULL: none. */
+ * `companion` is the name of a further file in the folder of the checkpoint, or NULL if there is
+ * none. When .metadata is read, fsdp_dcp_metadata_companion() returns this name. */
 char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,
                                size_t *bytes);

@@ -16,12 +16,13 @@ typedef struct fsdp_dcp_reader fsdp_dcp_reader;
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
 /* Open the directory `path` on all ranks of the group. If hosts have disks of their own, each has
  * its own directory `path`, with the same .metadata and some of the data files. Files of other
- * hosts are read through the group: see Note [Remote files] in remote_files.h. Then tensors and
- * values are read in sessions, which fsdp_dcp_reader_end() ends. If all ranks are on one host, or
- * have all files, sessions need no communication. Collective; if one rank fails, all fail. Errors
- * are those of fsdp_dcp_reader_open(). Returns FSDP_ERR_NOT_FOUND if no host has one of the data
- * files; the message contains the names of all such files. Returns FSDP_ERR_FORMAT if hosts have
- * different .metadata.
+ * hosts are read through the group: see Note [Remote files] in remote_files.h. In that case,
+ * tensors and values are read in sessions, and the caller ends each session with
+ * fsdp_dcp_reader_end(). If all ranks are on one host, or if each rank has all files, no
+ * communication is needed and fsdp_dcp_reader_end() does nothing. Collective; if one rank fails,
+ * all fail. Errors are those of fsdp_dcp_reader_open(). Returns FSDP_ERR_NOT_FOUND if no host has
+ * one of the data files; the message contains the names of all such files. Returns FSDP_ERR_FORMAT
+ * if hosts have different .metadata.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
                                                           fsdp_dcp_reader **reader);

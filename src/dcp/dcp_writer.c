@@ -70,10 +70,11 @@ struct fsdp_dcp_job {
      * exchanged claims: each rank then computes the claims of all ranks whenever it needs them,
      * because the claims of thousands of ranks would take too much memory. */
     claim *claims;
-    /* [world_size] each: memory for the boxes that the ranks have of one entry. It is allocated
-     * before the first meeting (Note [Ranks meet three times] in dcp_writer.h), so that no
-     * allocation can fail after this meeting. `extents` has only the boxes that are not empty. */
+    /* [world_size] Memory for the boxes that the ranks have of one entry. It is allocated before
+     * the first meeting (Note [Ranks meet three times] in dcp_writer.h), so that no allocation can
+     * fail after this meeting. */
     ranked_box *boxes;
+    /* [world_size] Memory for those of `boxes` that are not empty. It is allocated with `boxes`. */
     fsdp_dcp_extent *extents;
     bool *writes; /* [world_size][n] true: the rank writes the entry; see find_writers() */
     position *own_positions; /* [n] */

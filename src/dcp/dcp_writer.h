@@ -20,9 +20,9 @@
  *     entries in its file to rank 0.
  *  3. When rank 0 has written .metadata and given the directory its final name.
  *
- * The path and the positions are not part of the meetings, because an all-gather of them would move
- * as many bytes as the square of the number of ranks. For the same reason, no rank keeps the boxes
- * of all ranks: each computes them again when it needs them.
+ * The path and the positions are not part of the meetings, because the bytes that an all-gather of
+ * them moves grow with the square of the number of ranks. For a similar reason, no rank keeps the
+ * boxes of all ranks: each rank computes them again when it needs them.
  *
  * Without the first meeting, some ranks would write their files even if another rank had failed.
  * Each rank could also regard disk space as free that another rank is about to fill. Without the
@@ -58,8 +58,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_gro
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
 /* Destroy the job. If a directory that the job made does not have its final name yet, the leader of
- * its disk, which is rank 0 if all ranks see the same directory, removes this directory. A leader
- * must call this function only when no other rank writes into the directory. Accepts NULL. */
+ * its disk removes this directory. If all ranks see the same directory, the leader is rank 0. A
+ * leader must call this function only when no other rank writes into the directory. Accepts
+ * NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
 /* Return the path of the directory before it gets its final name. Files are written to this
  * path. */
@@ -67,10 +68,11 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Get the memory from which and into which the caller sends the positions of all entries, as bytes,
- * to rank 0. On every rank, own_positions() returns the positions of this rank's entries, and sets
- * *bytes to their size, which is the same on all ranks. On rank 0, positions() returns memory for
- * the positions of `rank`, and the caller copies the received bytes into this memory. @{ */
+/* With these two functions, the caller sends the positions of all entries to rank 0, as bytes. On
+ * every rank, own_positions() returns the positions of this rank's entries, and sets *bytes to
+ * their size, which is the same on all ranks. On rank 0, positions() returns memory for the
+ * positions of `rank`, and the caller copies the bytes that it has received from `rank` into this
+ * memory. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */

@@ -23,14 +23,16 @@ typedef struct fsdp_group_place {
      * fsdp_is_stale_dcp_file(). */
     fsdp_is_stale_fn *is_stale;
     void *is_stale_context;
-    /* Called on rank 0 after all ranks have written their files, with `disks` NULL. If hosts have
-     * disks of their own, called on all ranks with `disks`, and collective. On rank 0, writes the
-     * file `further` into `dir`. NULL: there is no such file. */
+    /* Writes one further file into `dir` on rank 0, after all ranks have written their files. If
+     * all ranks see the same directory, only rank 0 calls write(), and `disks` is NULL. If hosts
+     * have disks of their own, write() is collective: all ranks call it, and `disks` describes the
+     * disks. NULL: there is no further file. */
     fsdp_status (*write)(void *arg, const char *dir, const fsdp_disks *disks);
-    const char *further;
-    /* Called on rank 0 when the directory has its final name, with `disks` NULL. If hosts have
-     * disks of their own, called on all ranks when the directories of all hosts have their final
-     * names, and collective. May be NULL. */
+    const char *further; /* name of the file that write() writes; not used if `write` is NULL */
+    /* Called when the directory has its final name. If all ranks see the same directory, only rank
+     * 0 calls appeared(), and `disks` is NULL. If hosts have disks of their own, appeared() is
+     * collective: all ranks call it when the directories of all hosts have their final names. May
+     * be NULL. */
     fsdp_status (*appeared)(void *arg, const fsdp_disks *disks);
     void *arg;
 } fsdp_group_place;

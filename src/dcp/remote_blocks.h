@@ -22,11 +22,12 @@ uint64_t fsdp_remote_blocks_held_bytes(const fsdp_remote_blocks *blocks);
  * reads them again. */
 void fsdp_remote_blocks_drop(fsdp_remote_blocks *blocks);
 /* Read the blocks that contain bytes [offset, offset + bytes) into the memory, unless they are
- * there already. Only in a session. @{ */
+ * there already. Call this only in a session. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_blocks_need(fsdp_remote_blocks *blocks, uint64_t offset,
                                                     uint64_t bytes);
-/* Copy bytes [offset, offset + bytes) to `out`. Whole blocks are read directly into `out`, and only
- * those at both ends of the range into the memory. Only in a session, and only for a file that has
- * checksums of blocks. */
+/* Copy bytes [offset, offset + bytes) to `out`. Blocks that are entirely in the range are read
+ * directly into `out`. Only the blocks at the two ends of the range that are partly in it are read
+ * into the memory. Call this only in a session, and only for a file that has checksums of blocks.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_blocks_read(fsdp_remote_blocks *blocks, uint64_t offset,
                                                     uint64_t bytes, void *out);

@@ -5,8 +5,9 @@
  * rounds, which are collective: in each round, a rank may ask for up to FSDP_PIECE_BYTES bytes, and
  * it sends what the other ranks have asked it for. So a rank may call fsdp_remote_files_read() only
  * in a session, in which no rank calls another collective. A rank that needs no more bytes ends its
- * session with fsdp_remote_files_end(), which serves the other ranks until all of them have ended
- * it. If a rank fails, it ends its session with its error. The other ranks then give up, and all
+ * session with fsdp_remote_files_end(). This function sends bytes to the other ranks until all of
+ * them have ended the session, too. If a rank fails, it ends its session with its error. The other
+ * ranks then give up, and all
  * ranks leave the session after the same round. */
 #pragma once
 #include <stdint.h>

@@ -1,10 +1,12 @@
-/* Reads optimizer states in 8 bits that bitsandbytes saved: their keys, and their scales.
+/* Reads optimizer states in 8 bits that bitsandbytes saved: their keys, and the scales of their
+ * blocks (absmax1 and absmax2).
  *
- * bitsandbytes counts blocks of FSDP_MAP_BLOCK elements in the flat parameter, and absmax1 and
- * absmax2 have the shape [blocks]. Here a block ends with its row, and they have the shape [rows,
- * blocks of a row]. A value is its code's value times the scale of its block. So if each block here
- * is within one block of bitsandbytes, it can take the scale of that block, and the values stay the
- * same in every bit. */
+ * bitsandbytes divides the flat parameter into blocks of FSDP_MAP_BLOCK elements, so its scales
+ * have the shape [blocks]. This library divides each row into blocks of its own, so its scales have
+ * the shape [rows, blocks of a row]. The last block of a row may be shorter. The value of an
+ * element is the value of its code times the scale of its block. If each block of this library is
+ * within one block of bitsandbytes, it gets the scale of that block, and all values stay exactly
+ * the same. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -38,7 +40,8 @@ bool fsdp_foreign_is_flat(const fsdp_parameter *p, const fsdp_tensor *state,
            item->shape[0] == (fsdp_parameter_numel(p) + FSDP_MAP_BLOCK - 1) / FSDP_MAP_BLOCK;
 }
 
-/* Fail if a block here is in two blocks of the flat parameter. */
+/* Return FSDP_ERR_UNSUPPORTED if a block of this library extends over two blocks of bitsandbytes.
+ */
 static fsdp_status check_blocks(const fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                 const char *key)
 {

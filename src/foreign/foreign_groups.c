@@ -414,7 +414,8 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
     return FSDP_OK;
 }
 
-/* Put what steps have changed in the options of the parameter's group into run->state. */
+/* Put into run->state those options of the parameter's group that the optimizer's steps change. The
+ * values are those of the checkpoint. */
 static fsdp_status put_changing_options(fsdp_foreign_run *run, const fsdp_foreign_parameter *p)
 {
     fsdp_state_key key = {0};

@@ -62,8 +62,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp
 #define FSDP_FOREIGN_BNB_STATE "__bnb_optimizer_quant_state__"
 /* Return `key`, the key of a state below "state.<parameter>.", without FSDP_FOREIGN_BNB_STATE. */
 const char *fsdp_foreign_state_key(const char *key);
-/* Return true if `item` has the scales of blocks of the flat parameter, and `state` those of blocks
- * that end with rows. */
+/* Return true if `item` has one scale for each block of the flat parameter, and `state` has one for
+ * each block of each row (foreign_blocks.c). */
 bool fsdp_foreign_is_flat(const fsdp_parameter *p, const fsdp_tensor *state,
                           const fsdp_source_item *item);
 /* Create the tensors into which the flat scales `item` are read and converted. *out is valid until
@@ -72,7 +72,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_add_blocks(fsdp_foreign_run *run,
                                                     const fsdp_foreign_slot *slot, const char *key,
                                                     const fsdp_source_item *item,
                                                     fsdp_foreign_blocks **out);
-/* Convert all flat scales, which have been read. */
+/* Convert the flat scales of all states. The caller has read them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_fill_blocks(const fsdp_foreign_run *run);
 void fsdp_foreign_free_blocks(fsdp_foreign_run *run);
 /* Set `key` and `group_key` of every slot. */

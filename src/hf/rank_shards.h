@@ -19,7 +19,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, c
                                                  fsdp_json **info);
 /* Return FSDP_ERR_UNSUPPORTED if `file` contains only one rank's part of a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse(const fsdp_safetensors *file, const char *path);
-/* Return FSDP_ERR_INVALID if `dir`, which the user gave as a model's folder, contains files that
- * hold only one rank's parts of tensors. The message says how to make a model's folder from
- * `dir`. */
+/* The user gave `dir` as a model's folder. Return FSDP_ERR_INVALID if it contains files that hold
+ * only one rank's parts of tensors. The message says how to make a model's folder from `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse_folder(const char *dir);

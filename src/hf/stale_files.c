@@ -149,8 +149,8 @@ bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, c
            (strcmp(name, "trainer_state.json") == 0 && fsdp_has_trainer_state(old));
 }
 
-/* Return true if `name` is a file of an adapter. transformers would add an old adapter to the new
- * model in its folder. */
+/* Return true if `name` is a file of an adapter. If an old adapter stayed in the folder of a new
+ * model, transformers would load it together with the model. */
 static bool is_adapter_name(const char *name)
 {
     return strcmp(name, "adapter_config.json") == 0 ||

@@ -22,9 +22,10 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
  * checkpoint's files and their checksums. It also drops trainer_state.json if `fsdp train` wrote
  * that file. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()), and everything
- * that fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer, it also drops the old
- * tokenizer. If the new folder has a config.json, it also drops the old generation_config.json. */
+/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()), the files of an
+ * adapter, and everything that fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer,
+ * it also drops the old tokenizer. If the new folder has a config.json, it also drops the old
+ * generation_config.json. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
 /* This function is for a training checkpoint. It drops all files that `fsdp train` and
  * fsdp_accelerate_save_state() write into a checkpoint of any format. */

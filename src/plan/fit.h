@@ -13,7 +13,7 @@
 
 /* A set of candidates that was tried. */
 typedef struct fsdp_fit_row {
-    char *flags;           /* what the candidate or the whole proposal adds to the run; owned */
+    char *flags;           /* the flags that these candidates add to the command line; owned */
     fsdp_plan_memory peak; /* memory of one rank's tensors at the peak */
     int64_t rank_bytes;    /* fsdp_plan_rank_bytes() of the plan with these flags */
 } fsdp_fit_row;

@@ -269,8 +269,8 @@ static fsdp_status copy_item(const load_item *item)
     return FSDP_OK;
 }
 
-/* Give each frozen parameter the dtype that its tensor has in the file. This drops the parameter's
- * old values and memory. */
+/* Give each frozen parameter the dtype that its tensor has in the file. The parameter's old memory
+ * is freed, and its old values are lost. */
 static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {

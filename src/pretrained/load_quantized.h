@@ -2,9 +2,9 @@
 #pragma once
 #include "src/pretrained/nf4_entry.h"
 
-/* Check that the values of `p`, a quantized parameter, can be read from `entry`, which is a weight
- * in NF4 with the same shape and the same blocks, or a tensor of floating-point numbers. If `entry`
- * is not in NF4, the parameter is quantized when it is loaded. */
+/* Check that the values of `p`, a quantized parameter, can be read from `entry`. This must be a
+ * weight in NF4 with the same shape and the same blocks, or a tensor of floating-point numbers with
+ * the same shape. Floating-point numbers will be quantized when they are loaded. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_check_quantized(const fsdp_checkpoint_reader *reader,
                                                       const fsdp_checkpoint_entry *entry,
                                                       const fsdp_parameter *p);

@@ -9,7 +9,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoi
  * the adapter has a classifier. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);
 /* Set *name to the base model that adapter_config.json (`file`) names for the adapter in the folder
- * `dir`. A relative path is relative to the current folder, as in peft, or else to `dir`. The
- * caller owns *name. Return FSDP_ERR_INVALID if the file names no model. */
+ * `dir`. As in peft, a relative path is relative to the current folder. If it is not a folder
+ * there, but is one relative to `dir`, *name is the latter. The caller owns *name. Return
+ * FSDP_ERR_INVALID if the file names no model. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
                                                 char **name);

@@ -16,10 +16,12 @@ typedef struct fsdp_mask_ids {
     size_t n_special, cap_special;
 } fsdp_mask_ids;
 
-/* Read the ids from tokenizer.json (its added tokens that are special) or, if there is none, from
- * vocab.txt (the lines [PAD], [UNK], [CLS], [SEP] and the mask token). The files are searched in
- * the folder `tokenizer`, or in the folder of the file `tokenizer` (NULL: none), and then in the
- * folder `dir`. If neither file is found, the mask token is not found. */
+/* Read the ids from the added tokens of tokenizer.json that are special. If there is no
+ * tokenizer.json, or if it has no mask token, read the ids from vocab.txt instead: those of the
+ * lines [PAD], [UNK], [CLS], [SEP] and the mask token. `tokenizer` is a folder, a file, or NULL.
+ * The two files are searched for in this folder, or in the folder of this file. If no mask token is
+ * found there, they are searched for in the folder `dir`. If no mask token is found at all,
+ * out->mask_token_id is -1. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir,
                                                int64_t vocab_size, fsdp_mask_ids *out);
 void fsdp_mask_ids_fini(fsdp_mask_ids *ids);

@@ -52,8 +52,8 @@ typedef struct fsdp_model_options {
     bool ignore_mismatched_sizes; /* initialize a weight at random if its shape in the files is
                                      not its shape in the model */
     fsdp_fully_shard_options shard;
-    /* The number of consecutive modules that together form one unit. `wrap` chooses these modules.
-     * 0 or 1: each module that `wrap` chooses is a unit. */
+    /* The number of consecutive modules, among those that `wrap` chooses, that together form one
+     * unit. 0 or 1: each module that `wrap` chooses is a unit. */
     int blocks_per_unit;
     fsdp_named_sharding_options named; /* sharding options for named modules and parameters */
 } fsdp_model_options;

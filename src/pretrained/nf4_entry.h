@@ -57,10 +57,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_nf4_values_init(fsdp_nf4_values *v, const fsdp_
 /* Return the values of elements [first, first + n), which are valid until the next call. */
 const float *fsdp_nf4_values_read(fsdp_nf4_values *v, int64_t first, int64_t n);
 void fsdp_nf4_values_fini(fsdp_nf4_values *v);
-/* With double quantization, copy the offset, the map and the nested absmax to `q`, which are the
- * same on every rank. */
+/* With double quantization, copy the offset, the map and the nested absmax to `q`. They are the
+ * same on every rank. Without double quantization, do nothing. */
 void fsdp_nf4_entry_take_nested(const fsdp_nf4_entry *nf4, fsdp_quantized *q);
-/* Copy a part of the weight, which has the layout of Note [Quantized parameters] in
- * src/nn/quantized.h, to `stored`. */
+/* Copy the part `part` of the weight to `stored`, in the layout of Note [Quantized parameters] in
+ * src/nn/quantized.h. */
 void fsdp_nf4_entry_take_part(const fsdp_nf4_entry *nf4, const fsdp_quantized_part *part,
                               void *stored);

@@ -20,8 +20,9 @@ typedef struct fsdp_quantize_file {
     char **skip; /* [options.n_skip_modules] the same list as options.skip_modules; owned */
 } fsdp_quantize_file;
 
-/* Read quantization_config of the config.json in `dir`, whose form fsdp_model_config_read() has
- * checked. The caller calls fsdp_quantize_file_fini(), also after a failure. */
+/* Read quantization_config of the config.json in `dir`. Its form is not checked, because
+ * fsdp_model_config_read() has checked it. The caller calls fsdp_quantize_file_fini(), also after a
+ * failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_file_read(const char *dir, fsdp_quantize_file *file);
 void fsdp_quantize_file_fini(fsdp_quantize_file *file);
 /* What is written to a config.json about weights in NF4. */

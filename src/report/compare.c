@@ -97,8 +97,8 @@ static double last_of(const fsdp_metrics_curve *curve, bool step)
 }
 
 /* Set *end to the summary of a run with CSV or event files. An event file may have values that the
- * run reported at its end. A value that is missing there is computed from the values of the
- * steps. */
+ * run reported at its end. If the validation loss or the time per step is missing there, take it
+ * from the curves. */
 static void summarize(fsdp_metrics_curves *curves, summary *end)
 {
     const double none = (double)NAN, step = last_of(&curves->loss, true);

@@ -6,8 +6,8 @@
 /* Return true if the name of the file is that of an event file. */
 bool fsdp_event_file_is_named(const char *path);
 
-/* Add the curves of an event file to *curves: train/loss, train/learning_rate and eval/loss, as
- * transformers names them, the time of each step, and the values that the run reports at its end. A
+/* Add to *curves what an event file has: the curves train/loss, train/learning_rate and eval/loss
+ * (transformers' names); the time of each step; the values that the run reports at its end. A
  * resumed run repeats steps, and writes to a new file. When the new file is read, the points of the
  * repeated steps, which came from earlier files, are removed from *curves first. An incomplete last
  * record is ignored, because the run may still be writing it. Returns FSDP_ERR_FORMAT if the file

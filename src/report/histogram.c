@@ -15,7 +15,9 @@ enum {
     /* The square of a 24-bit mantissa has 48 bits. Its upper and lower half are summed separately.
      */
     HALF_BITS = 24,
-    EXPONENT_OF_1 = 150 /* the exponent of float32 with which a mantissa of 1 is the value 1 */
+    /* A float32 with the biased exponent e and the mantissa m, an integer of 24 bits, is
+     * m * 2^(e - EXPONENT_OF_1). */
+    EXPONENT_OF_1 = 150
 };
 
 static double limits[FSDP_HISTOGRAM_LIMITS];

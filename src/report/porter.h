@@ -3,6 +3,7 @@
 #pragma once
 #include <stddef.h>
 
-/* Replace a word of lower-case ASCII letters and digits [*length] by its stem, which is not longer.
- * The word need not end in NUL. The time is proportional to the length. */
+/* Replace `word` [*length] by its stem, and set *length to the length of the stem, which is not
+ * longer than the word. The word consists of lower-case ASCII letters and digits, and need not end
+ * in NUL. The time is proportional to its length. */
 void fsdp_porter_stem(char *word, size_t *length);

@@ -42,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean_with(const fsdp_rouge_options *optio
                                                  fsdp_rouge *rouge);
 
 /* Find the best constant sentence: the candidate that gets the highest mean ROUGE-L F-measure if it
- * is the prediction for every reference. Its score is a baseline: a model that has learnt only the
+ * is the prediction for every reference. Its score is a baseline: a model that has learned only the
  * form of the summaries, and nothing from the articles, gets about the same score. The time is
  * proportional to references x candidates x length. It is about 20 ms for 200 references and 3,000
  * candidates if all texts are short summaries.

@@ -18,7 +18,8 @@ enum {
 };
 
 typedef struct fsdp_tracking_options {
-    const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
+    /* The outputs, from `metrics` to `command`; NULL: not wanted. */
+    const char *metrics; /* file of JSON lines */
     const char *csv;     /* CSV file of the rows of a run */
     const char *log_csv; /* CSV file of rows of the kind "log"; its rows are always kept */
     const char *events;  /* folder of event files */
@@ -30,7 +31,7 @@ typedef struct fsdp_tracking_options {
     void *context;
 } fsdp_tracking_options;
 
-/* Open everything that was chosen. Strings of `options` are not kept. The folders of `csv` and
+/* Open the outputs that were chosen. Strings of `options` are not kept. The folders of `csv` and
  * `metrics` must exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_open(const fsdp_tracking_options *options,
                                                fsdp_tracking **tracking);

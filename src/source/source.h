@@ -31,8 +31,8 @@ typedef struct fsdp_source_item {
     const int64_t *shape;   /* [ndim] */
     int ndim;
     int64_t numel, bytes;
-    const char *file; /* the file that contains the item or, if there are several chunks, the first
-                         chunk; for DCP, relative to the folder */
+    const char *file; /* the file that contains the item, or its first chunk if there are several;
+                         for DCP, relative to the folder */
     size_t n_chunks;  /* number of pieces in which the tensor is stored; may be more than 1 in DCP
                          and in files of several ranks */
 

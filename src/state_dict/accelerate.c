@@ -266,8 +266,9 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* Set *out to the options that are read from a checkpoint: all of them or, if `all` is false, those
- * that steps change. */
+/* Set *out to a dict of the options that will be read from a checkpoint. If `all` is true, these
+ * are all options in `own`. Otherwise, they are only the options that steps of the optimizer
+ * change. */
 static fsdp_status options_to_read(const fsdp_state_dict *own, const fsdp_optimizer *optimizer,
                                    bool all, fsdp_state_dict **out)
 {
@@ -283,10 +284,10 @@ static fsdp_status options_to_read(const fsdp_state_dict *own, const fsdp_optimi
     return status;
 }
 
-/* Read the state of an optimizer and the options of its parameter groups, but if `all_options` is
- * false, only those that steps change. `own` is the optimizer's current state dict. The checkpoint
- * must contain all of the state. It may lack options, because different versions of torch write
- * different options. */
+/* Read the state of an optimizer and the options of its parameter groups. If `all_options` is
+ * false, read only the options that steps change. `own` is the optimizer's current state dict. The
+ * checkpoint must contain all of the state. If `all_options` is true, it may lack options, because
+ * different versions of torch write different options. */
 static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const fsdp_optimizer *optimizer,
                                         const char *path, bool is_folder, bool all_options,
                                         fsdp_group *group, fsdp_state_dict **out)

@@ -11,8 +11,9 @@
  * 0. fsdp_async_save_wait() returns the outcome of all ranks on every rank.
  *
  * If hosts have disks of their own (Note [Hosts' own disks] in src/dcp/disks.h), notes would not
- * reach rank 0. The threads then only write the files, and fsdp_async_save_wait() completes the
- * checkpoint, in which all ranks take part. fsdp_async_save_finish() cannot complete it. */
+ * reach rank 0. The threads then only write the files. The checkpoint is completed by
+ * fsdp_async_save_wait(), which all ranks call together. fsdp_async_save_finish() cannot complete
+ * it. */
 #pragma once
 #include <fsdp/state_dict.h>
 

@@ -76,8 +76,9 @@ _Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(SCHEDULE_FREE(beta2) == SCHEDULE_FREE(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
 
-/* torch.optim.Muon also has adjust_lr_fn, which the flags of a run set again. use_adamw is no
- * option of torch's, where AdamW is another optimizer. */
+/* torch.optim.Muon also has the option adjust_lr_fn. It is not saved here, because the flags of a
+ * resumed run set it again. torch has no option use_adamw, because its AdamW is a separate
+ * optimizer. */
 static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"weight_decay", NUMBER, MUON(weight_decay)},
                              {"momentum", NUMBER, MUON(momentum)},
@@ -126,7 +127,7 @@ static const field_table *table_of(const char *optimizer)
 }
 
 /* Return true if the steps of the optimizer change the option `key`, so that a resumed run needs
- * the saved value. NULL: return true if they change any option. */
+ * the saved value. If `key` is NULL, return true if the steps change any option at all. */
 static bool steps_change(const char *optimizer, const char *key)
 {
     static const char *const changing[] = {"k", "train_mode", "weight_sum", "lr_max"};
@@ -144,7 +145,7 @@ static fsdp_plain number(double value)
 }
 
 enum {
-    MOST_NUMBERS = 3 /* numbers of an option */
+    MOST_NUMBERS = 3 /* maximum number of numbers in one option */
 };
 
 static size_t count_numbers(field_kind kind)
@@ -189,7 +190,8 @@ static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options
     return (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = flag != (f->kind == INVERSE_FLAG)};
 }
 
-/* fsdp_state_put_group(), or fsdp_state_put_changing_options() if `changing` is true. */
+/* Implements fsdp_state_put_changing_options() if `changing` is true, and fsdp_state_put_group() if
+ * it is false. */
 static fsdp_status put_fields(fsdp_state_dict *dict, const char *optimizer, bool changing,
                               const fsdp_optimizer_options *options, fsdp_state_key *keys,
                               int n_keys, const char *prefix)
@@ -373,9 +375,9 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Return true if every version of torch, or of schedulefree, writes this option. Some versions lack
- * "foreach" or "maximize". Some lack "decoupled_weight_decay", which distinguishes AdamW from
- * Adam, and some versions of schedulefree lack "scheduled_lr", which no step reads. */
+/* Return true if every version of torch, or of schedulefree, writes this option. Some versions of
+ * torch lack "foreach", "maximize", or "decoupled_weight_decay", which distinguishes AdamW from
+ * Adam. Some versions of schedulefree lack "scheduled_lr", which no step reads. */
 static bool is_in_every_version(const field *f)
 {
     return (f->kind <= FLAG && strcmp(f->name, "scheduled_lr") != 0) ||

@@ -58,9 +58,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, in
 /* Return true if the state dict of this optimizer contains the number of steps. torch's SGD counts
  * no steps. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
-/* Copy items of `optim`, the nested state dict of an optimizer, to `to`: of the options in
- * param_groups those that the steps of the optimizer change and, if there are any, "params". A run
- * that resumes with options of its own needs these, and the states. */
+/* `optim` is the nested state dict of an optimizer. Copy to `to` the options in its param_groups
+ * that the steps of the optimizer change. If there are such options, also copy "params" of each
+ * group. A run that resumes with options of its own reads only these items and the states. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_add_changing_options(fsdp_state_dict *to,
                                                             const fsdp_state_dict *optim,
                                                             const fsdp_optimizer *optimizer);

@@ -63,8 +63,8 @@ typedef enum fsdp_pickle_meaning {
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
-    const char *module; /* NULL: any module; "a.*": any module below a. PyTorch has moved some
-                           classes between modules below a */
+    const char *module; /* NULL: any module; "a.*": any module below the package "a", because
+                           PyTorch has moved some classes from one such module to another */
     const char *name;
     fsdp_pickle_meaning meaning;
 } fsdp_pickle_name;

@@ -14,9 +14,9 @@ typedef struct fsdp_torch_file fsdp_torch_file;
  * Opening reads the data of only some tensors: tensors that are not contiguous are copied, and the
  * checksums of storages of up to 4 KiB are verified.
  *
- * FSDP_ERR_FORMAT if the file is malformed or a name occurs twice; the message contains the path
- * and the name. Returns FSDP_ERR_UNSUPPORTED for formats and tensors that are not supported; the
- * message says what to do instead. Can also return FSDP_ERR_NOT_FOUND and FSDP_ERR_IO. */
+ * Returns FSDP_ERR_FORMAT if the file is malformed or a name occurs twice; the message contains the
+ * path and the name. Returns FSDP_ERR_UNSUPPORTED for formats and tensors that are not supported;
+ * the message says what to do instead. Can also return FSDP_ERR_NOT_FOUND and FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_file_open(const char *path, fsdp_torch_file **file);
 void fsdp_torch_file_close(fsdp_torch_file *file); /* accepts NULL */
 size_t fsdp_torch_file_count(const fsdp_torch_file *file);

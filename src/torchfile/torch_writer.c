@@ -240,8 +240,8 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* If the current record is complete, begin the next record that has data. Storages without data may
- * precede that record. Their records, which are empty, are written, too. */
+/* If the current record is complete, begin the next record that has data. If storages without data
+ * come before it, write their empty records first. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_remaining(w->zip) == 0) {

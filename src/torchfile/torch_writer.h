@@ -48,7 +48,7 @@ void fsdp_torch_writer_tied(fsdp_torch_writer *writer, size_t tensor);
  * data; the message contains the needed and the free bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_begin_data(fsdp_torch_writer *writer);
 /* Append bytes to the data of the tensors. The data of different tensors follow each other without
- * a gap. Returns FSDP_ERR_STATE if there are more bytes than the tensors have; Can also return
+ * a gap. Returns FSDP_ERR_STATE if there are more bytes than the tensors have. Can also return
  * FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data,
                                                    size_t bytes);

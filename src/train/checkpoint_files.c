@@ -60,8 +60,8 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* Remove all entries from *optim except "state" and what the steps have changed in param_groups, so
- * that loading keeps this run's optimizer options. */
+/* Remove all entries from *optim except "state" and the options in param_groups that steps change,
+ * so that loading keeps this run's other options. */
 static fsdp_status drop_options(const fsdp_optimizer *optimizer, fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;

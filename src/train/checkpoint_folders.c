@@ -63,7 +63,8 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
 }
 
 /* Return the number after `prefix` in `name`, and set *rest to the text after this number. Return
- * -1 and do not change *rest if `name` does not begin with `prefix` and a number. */
+ * -1 if the number is too large, and -1 without changing *rest if `name` does not begin with
+ * `prefix` and a number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -295,9 +296,9 @@ static bool contains_step(const int64_t *steps, size_t n, int64_t step)
     return false;
 }
 
-/* Return the step of the oldest checkpoint that is kept. `all` [world_size * most] has a row of
- * `most` steps for each rank: the steps of the rank's checkpoints if it leads a disk, then -1 in
- * the unused elements. */
+/* Return the step of the oldest checkpoint that is kept, or 0 if all are kept because there are no
+ * more than r->limit. `all` [world_size * most] has a row of `most` steps for each rank: the steps
+ * of the rank's checkpoints if it leads a disk, then -1 in the unused elements. */
 static int64_t oldest_kept(const fsdp_checkpoint_rotation *r, const fsdp_disks *disks,
                            const int64_t *all, size_t most)
 {

@@ -10,10 +10,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_folder_of_run(const fsdp_trainer *t,
 /* Return FOLDER/checkpoint-<step>, owned by the caller; NULL if memory ran out. */
 char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step);
 /* Return <step> if `name` begins with "checkpoint-<step>", and set *rest to the text after <step>.
- * Otherwise return -1 and do not change *rest. */
+ * Return -1 if `name` has another form or <step> is too large; *rest is then undefined. */
 int64_t fsdp_checkpoint_step_of_name(const char *name, const char **rest);
-/* Return <i> if `name` begins with "checkpoint_<i>", and set *rest to the text after <i>. Otherwise
- * return -1 and do not change *rest. These are Accelerate's names; <i> counts saves, not steps. */
+/* Return <i> if `name` begins with "checkpoint_<i>", and set *rest to the text after <i>. Return -1
+ * if `name` has another form or <i> is too large; *rest is then undefined. These are Accelerate's
+ * names; <i> counts saves, not steps. */
 int64_t fsdp_checkpoint_accelerate_number(const char *name, const char **rest);
 /* Return true if `dir` contains a model and an optimizer, and also trainer_state.json if
  * fsdp_checkpoint_needs_state() returns true. */

@@ -37,9 +37,7 @@ static fsdp_status open_progress(const fsdp_trainer *t, const char *what, fsdp_p
     return fsdp_progress_create(&options, progress);
 }
 
-/* Set the parameters to their values for the next step or, if `evaluates`, for evaluation. They
- * differ for Schedule-Free AdamW only. */
-static fsdp_status set_mode(const fsdp_trainer *t, bool evaluates)
+fsdp_status fsdp_trainer_set_mode(const fsdp_trainer *t, bool evaluates)
 {
     FSDP_TRY(evaluates ? fsdp_optimizer_eval(t->loop.optimizer)
                        : fsdp_optimizer_train(t->loop.optimizer));
@@ -181,9 +179,9 @@ static fsdp_status run_validation(fsdp_trainer *t, int64_t epoch, fsdp_epoch_rec
 
 static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
 {
-    FSDP_TRY(set_mode(t, true));
+    FSDP_TRY(fsdp_trainer_set_mode(t, true));
     FSDP_TRY(run_validation(t, epoch, record));
-    return set_mode(t, false);
+    return fsdp_trainer_set_mode(t, false);
 }
 
 /* --- epochs --- */
@@ -335,12 +333,12 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     FSDP_TRY(fsdp_predict_prepare(t));
     begin_epoch(t);
     FSDP_TRY(fsdp_checkpoint_resume(t));
-    FSDP_TRY(set_mode(t, false));
+    FSDP_TRY(fsdp_trainer_set_mode(t, false));
     FSDP_TRY(fsdp_trainer_open_reports(t));
     while (t->step < t->total_steps)
         FSDP_TRY(run_epoch(t, t->step / t->steps_per_epoch));
     FSDP_TRY(fsdp_checkpoint_finish(t));
-    FSDP_TRY(set_mode(t, true));
+    FSDP_TRY(fsdp_trainer_set_mode(t, true));
     FSDP_TRY(save_at_end(t));
     /* If the run was resumed after its last step, no epoch of this run has sampled the memory. */
     if (t->step == t->first_step)

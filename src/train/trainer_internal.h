@@ -203,6 +203,9 @@ static inline const fsdp_measure_field *fsdp_trainer_measures(const fsdp_trainer
     return fields;
 }
 
+/* Set the parameters to their values for the next step or, if `evaluates`, for an evaluation. They
+ * differ for Schedule-Free AdamW only. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_set_mode(const fsdp_trainer *t, bool evaluates);
 /* Print a line to rank 0's output and flush it, so that it appears even if the run is killed. */
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* Computes the values in the configuration of `fsdp train` that were not given from those that were
- * given, and checks that no values contradict each other. */
+/* Completes the configuration of `fsdp train`: derives the values that were not given from the
+ * values that were given, and checks that no values contradict each other. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

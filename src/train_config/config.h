@@ -124,14 +124,17 @@ typedef struct fsdp_train_config {
     /* additional sources, each given as TASK:WEIGHT:PATH (config_sources.h); empty: `data` is the
      * only source */
     fsdp_option_list mix_data;
-    double noise_density, mean_noise_span_length; /* span corruption */
-    const char *validation_data;                  /* NULL: none */
+    /* options of span corruption; for masked-lm, noise_density is the fraction of tokens that are
+     * predicted */
+    double noise_density, mean_noise_span_length;
+    const char *validation_data; /* NULL: none */
     const char *task_prefix; /* text that is put before every source text; NULL: the default of the
                               * task */
     const char *text_column, *target_column; /* names of columns; NULL: the defaults of the task */
     fsdp_chat_row_options chat;              /* options for rows that are conversations */
     fsdp_form_options form;                  /* options for the form of the rows in files */
-    /* clean pairs of texts as the FSDP tutorial does; agrees with form.cleaning */
+    /* clean pairs of texts as the FSDP tutorial does; true if and only if form.cleaning is
+     * FSDP_CLEANING_WIKIHOW */
     bool wikihow_cleaning;
     /* use only the first `max_train_samples` rows; 0: all */
     int64_t max_train_samples;
@@ -351,7 +354,8 @@ typedef struct fsdp_train_config {
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
     /* at the end of the run, generate texts for the first `generate_examples` validation rows */
     int generate_examples;
-    /* generate a text for each row in validation, and score it with ROUGE */
+    /* predict_with_generate: in validation, generate a text for each row and score it with ROUGE.
+     * rouge_stemmer: ROUGE compares the stems of words. */
     bool predict_with_generate, rouge_stemmer;
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */

@@ -22,8 +22,10 @@ extern const char *const fsdp_accelerate_dynamo_backends[];
  * configuration file or from the options of `fsdp launch`. */
 typedef struct fsdp_accelerate_keys {
     bool is_fsdp2;
-    int sharding_strategy;     /* fsdp_sharding_strategy */
-    int reshard_after_forward; /* 0, 1, another number, or -1 - strategy for a strategy's name */
+    int sharding_strategy; /* fsdp_sharding_strategy */
+    /* the number that was given, with 0 for false and 1 for true; if the name of a strategy was
+     * given: -1 minus the strategy's fsdp_sharding_strategy */
+    int reshard_after_forward;
     bool cpu_ram_efficient_loading, sync_module_states;
     bool activation_checkpointing, activation_checkpointing_offload;
     bool is_local; /* fsdp_state_dict_type is LOCAL_STATE_DICT */

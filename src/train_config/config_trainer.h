@@ -41,13 +41,14 @@ const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_opti
  */
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
 /* Return true if `name` is an option of Adam that the user gave under its transformers name, such
- * as --adam_beta1, and the optimizer is not Adam. transformers' Trainer then ignores the option. */
+ * as --adam_beta1, and the optimizer does not have this option. transformers' Trainer then ignores
+ * the option. */
 bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
                                 const char *name);
 /* Return true if the user chose the schedule `constant` by transformers' option
  * --lr-scheduler-type, where it has no warmup. transformers' constant_with_warmup and this
- * project's --lr-schedule constant may have a warmup. Schedule-Free AdamW
- * has a warmup of its own, whatever the schedule is. */
+ * project's --lr-schedule constant may have a warmup. For Schedule-Free AdamW, always return false,
+ * because this optimizer has a warmup with any schedule. */
 bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options *options);
 /* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. Some options
  * have one meaning under this project's name and another one under transformers' name: apply the

@@ -346,7 +346,7 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
 }
 
 /* Compare the gradient of p with `entry`. Usually the largest difference is divided by the largest
- * magnitude in `entry`. For a gradient that is_zero_gradient() names, it is divided by the largest
+ * magnitude in `entry`. If is_zero_gradient() returns true for p, it is divided by the largest
  * magnitude in all gradients of the file. If the tolerance for gradients in tolerance.json is
  * absolute, the difference is not divided. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,

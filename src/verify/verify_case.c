@@ -111,7 +111,7 @@ fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, 
     return FSDP_OK;
 }
 
-/* A part of an int64 array of the file: the part for one batch. ids is NULL if the file does not
+/* The ids that one batch takes from an int64 array of the file. `ids` is NULL if the file does not
  * have the array. */
 typedef struct id_array {
     int64_t *ids; /* [rows, width], owned */

@@ -114,7 +114,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_dcp(fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_shards(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_optim(fsdp_verify_case *c);
-/* Compare optimizers whose states are narrow or unusual with states.json and states.safetensors. */
+/* Compare AdamW with states in 8 bits, Muon and Schedule-Free AdamW with states.json and
+ * states.safetensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_states(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_clip(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_schedules(fsdp_verify_case *c);

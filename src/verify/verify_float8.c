@@ -1,10 +1,10 @@
 /* The part of `fsdp verify` that compares float8 with PyTorch's values in float8.safetensors:
- * casts, the values of codes, and matrices with one scale, with one for each row or with one for
- * each column. All comparisons are exact: NaN equals NaN, and -0 differs from 0.
+ * casts, the values of codes, and matrices that have one scale in total, one for each row, or one
+ * for each column. All comparisons are exact: NaN equals NaN, and -0 differs from 0.
  *
- * The values of the file are computed with divisions where training multiplies: scale = max(amax,
- * 1e-12) / 448 in float32, q = x / scale rounded to e4m3fn, and q * scale is the value of a
- * code. */
+ * The file's values come from these formulas: scale = max(amax, 1e-12) / 448 in float32, q = x /
+ * scale rounded to e4m3fn, and q * scale for the value of a code. Training instead multiplies x by
+ * fsdp_float8_scale(), which is 448 / max(amax, 1e-12), so its numbers may differ slightly. */
 #include <math.h>
 #include <string.h>
 
@@ -189,8 +189,9 @@ static fsdp_status compare_matrix(fsdp_verify_case *c, const fsdp_checkpoint_rea
 
 /* --- casts, and the values of codes --- */
 
-/* PyTorch's cast gives NaN above 464, the last tie, in some versions; in newer versions and in
- * torchao it saturates. The file's values must be those of one of these two casts. */
+/* The largest value of e4m3fn is 448. In some versions, PyTorch's cast gives NaN for a magnitude
+ * above 464, which would be rounded to more than 448. In newer versions and in torchao, the cast
+ * saturates. The file's values must be those of one of these two casts. */
 static fsdp_status compare_casts(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                  const fsdp_checkpoint_entry *x)
 {

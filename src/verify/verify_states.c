@@ -1,8 +1,9 @@
 /* The part of `fsdp verify` that compares AdamW with states in 8 bits, Muon and Schedule-Free AdamW
  * with the values in states.json and states.safetensors, which tools/golden_states.py writes. The
- * name of a case in states.json begins with the name of its optimizer. Tensors "<case>.<parameter>"
- * are its results, and "<parameter>.start" and "<parameter>.grads" its inputs. Each tensor of the
- * file is an input, or is compared, or is reported. */
+ * name of a case in states.json begins with the name of its optimizer. Its inputs are the tensors
+ * "<parameter>.start" and "<parameter>.grads"; "<case>.<parameter>.grads" takes the place of the
+ * latter if it exists. All other tensors "<case>.<parameter>.<quantity>" are its results. Each
+ * tensor of the file is an input, or is compared, or is reported. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,8 @@ enum {
 typedef fsdp_status create_fn(fsdp_json_node options, fsdp_module *module,
                               fsdp_optimizer **optimizer);
 
-/* An optimizer, and the largest differences that rounding explains, divided by the largest
- * magnitude of the tensor. */
+/* An optimizer, and the tolerances for its parameters and its states: the largest differences that
+ * rounding explains, divided by the largest magnitude in the tensor. */
 typedef struct optimizer_kind {
     const char *name;
     create_fn *create;

@@ -225,6 +225,7 @@ static void plans_are_what_runs_ask_for(fsdp_test *t)
         "--master-dtype bfloat16 --bf16 --optimizer adafactor --max-grad-norm 1",
         "--auto-wrap-policy NO_WRAP --optimizer sgd --momentum 0.9",
         "--optimizer adamw_8bit --bf16",
+        "--optimizer schedule_free_adamw --lr-schedule constant --bf16",
         "--optimizer-state-dtype bf16 --master-dtype bf16 --bf16 --bf16-stochastic-round",
         "--fp16 --init-scale 1 --gradient-accumulation-steps 3 --sync-each-batch false",
         "--activation-checkpointing --activation-checkpointing-every 2 --bf16",

@@ -10,8 +10,8 @@ enum {
 
 typedef uint4 unit_16;
 
-/* Call f with a value whose type has the size of the unit. `bits` is the bitwise OR of all
- * addresses and widths. */
+/* Call f with a value of the widest type (16, 4, 2 or 1 bytes) whose size divides all addresses and
+ * widths. `bits` is the bitwise OR of the addresses and widths. */
 template <typename F> static void with_unit(uintptr_t bits, F f)
 {
     if (bits % 16 == 0)

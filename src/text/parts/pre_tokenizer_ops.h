@@ -24,8 +24,8 @@ typedef enum fsdp_split_by {
      * separate segments, but do not match */
     FSDP_SPLIT_RUNS,
     FSDP_SPLIT_LENGTH, /* each `length` consecutive characters */
-    /* the characters before the first one that has a script; after them, each run of characters of
-     * one script is a segment, but does not match */
+    /* only the characters before the first character that belongs to a script; the rest of the text
+     * is split where the script changes, but these segments do not match */
     FSDP_SPLIT_SCRIPTS,
 } fsdp_split_by;
 
@@ -38,9 +38,9 @@ typedef enum fsdp_prepend_scheme {
 /* One step. It changes its text (`mark`), then splits it (`by` and `behavior`), then changes each
  * part (`spells`). */
 typedef struct fsdp_pre_op {
-    /* A text that the step puts before its own text, if `scheme` says so. It is " " for ByteLevel.
-     * For Metaspace, replaces_spaces is true, so each space is also replaced by `mark`. If `mark`
-     * is "", the step does not change its text. */
+    /* What is put before the text that the step gets, if `scheme` says so; " " for ByteLevel. If
+     * replaces_spaces is true (Metaspace), each space of that text is also replaced by `mark`. If
+     * `mark` is "", the text is not changed. */
     char mark[5];
     bool replaces_spaces;
     fsdp_prepend_scheme scheme; /* says whether `mark` is put before the text */
