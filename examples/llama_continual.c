@@ -8,8 +8,8 @@
  *     build/examples/llama_continual --devices 4 \
  *         --train_data_dir DIR --model_name meta-llama/Meta-Llama-3-8B
  *
- * which starts 4 ranks with `fsdp launch`. Its other options are available if you write the
- * launcher yourself: fsdp launch -n 4 build/examples/llama_continual --devices 4 ...
+ * which starts 4 ranks with `fsdp launch`. To give `fsdp launch` other options, call it yourself:
+ * fsdp launch -n 4 build/examples/llama_continual --devices 4 ...
  *
  * DIR is a folder of datasets.save_to_disk() with the splits train and validation, or a folder with
  * train.jsonl and validation.jsonl. Rows have input_ids. Arguments have the names and the defaults
@@ -128,8 +128,8 @@ static bool is_launched(void)
 
 /* Fabric starts the processes by itself, unless a launcher has done it. Do the same: replace this
  * process by `fsdp launch -n DEVICES PROGRAM ...`. The command `fsdp` is expected in the folder
- * above that of the program, as in a build, or in $PATH. `--config_file none`: without Accelerate's
- * default configuration file. Returns only if the ranks are started
+ * above that of the program, as in a build, or in $PATH. `--config_file none` keeps it from reading
+ * Accelerate's default configuration file. This function returns only if the ranks are started
  * already, if there is only one, or on error. */
 static fsdp_status start_ranks(const job *j, int argc, char **argv)
 {
