@@ -227,12 +227,12 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    /* float32, bfloat16, or uint8 if the trait narrow_states of the device is set. The new moments
-     * are rounded to this dtype. If it is uint8, moments are codes of fsdp_dynamic_map_signed() and
-     * fsdp_dynamic_map_unsigned() in src/base/dynamic_map.h. The parameter then consists of rows of
-     * `inner` elements. Each row is divided into blocks of FSDP_MAP_BLOCK elements, and the last
-     * block of a row may be shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the
-     * largest magnitudes of the blocks of exp_avg and exp_avg_sq. */
+    /* float32, bfloat16 or uint8. The new moments are rounded to this dtype. If it is uint8,
+     * moments are codes of fsdp_dynamic_map_signed() and fsdp_dynamic_map_unsigned() in
+     * src/base/dynamic_map.h. The parameter then consists of rows of `inner` elements. Each row is
+     * divided into blocks of FSDP_MAP_BLOCK elements, and the last block of a row may be shorter.
+     * absmax1 and absmax2 [n / inner, blocks of a row] are the largest magnitudes of the blocks of
+     * exp_avg and exp_avg_sq. */
     fsdp_dtype state_dtype;
     float *absmax1, *absmax2;
     int64_t inner;
@@ -247,8 +247,7 @@ typedef struct fsdp_adamw_args {
     int64_t step;   /* counted from 1 */
     float grad_scale;
     /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
-     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. May be true only if the
-     * device has the trait narrow_states. */
+     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. */
     bool stochastic;
     uint64_t rounding_key; /* a function of seed, step and parameter */
     int64_t first;         /* index of element 0 in the whole parameter */
@@ -557,7 +556,7 @@ typedef struct fsdp_kernels {
     /* Compute the losses and gradients of cross_entropy() for smoothed labels: in each row, every
      * class has the target probability smoothing / V, and the label has (1 - smoothing) in
      * addition. losses [rows] are set to the sum over all classes of -target * log(softmax), and
-     * the gradient is (softmax - target) * factor. NULL on devices that do not have this kernel. */
+     * the gradient is (softmax - target) * factor. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
@@ -566,8 +565,7 @@ typedef struct fsdp_kernels {
      * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary` is true,
      * of the binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are
      * overwritten with the gradient of the row's loss, times factor. A row whose first target is
-     * NaN is ignored: its loss and its gradient are 0. NULL on devices that do not have this
-     * kernel. */
+     * NaN is ignored: its loss and its gradient are 0. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
@@ -587,7 +585,7 @@ typedef struct fsdp_kernels {
     FSDP_MUST_CHECK fsdp_status (*attention_backward)(fsdp_kernel_context *c,
                                                       const fsdp_attention_args *args);
 
-    /* --- float8: NULL on devices that do not compute in float8 --- */
+    /* --- float8 --- */
     /* Set the scales of x. fsdp_float8_scale() computes each scale from the largest magnitude of
      * the elements that share the scale. If one of these elements is NaN, the scale is NaN. */
     void (*float8_scales)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
@@ -624,7 +622,6 @@ typedef struct fsdp_kernels {
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
                 const fsdp_clip_result *clip);
-    /* Available if the trait narrow_states of the device is set. */
     void (*schedule_free)(fsdp_kernel_context *c, const fsdp_schedule_free_args *tensors, size_t n,
                           const fsdp_clip_result *clip);
     /* @} */
@@ -653,8 +650,8 @@ typedef struct fsdp_kernels {
 
     /* --- frozen weights in 4 bits --- */
     /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
-     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in the
-     * device's memory. NULL on devices that do not have this kernel. */
+     * scale in float32, and the product is rounded to the dtype. NULL on devices that do not have
+     * this kernel. */
     void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 
