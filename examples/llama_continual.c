@@ -102,9 +102,10 @@ typedef struct job {
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
     fsdp_lr_schedule schedule;
-    int64_t step, first_step; /* optimizer steps so far; those before --resume */
-    int64_t last_validation;  /* step of the last validation */
-    double sum_loss;          /* over the micro-batches of this step */
+    /* step: optimizer steps so far. first_step: steps that the run had done before --resume. */
+    int64_t step, first_step;
+    int64_t last_validation; /* step of the last validation */
+    double sum_loss;         /* over the micro-batches of this step */
 } job;
 
 #define PRINT(...) (void)(j->rank == 0 && printf(__VA_ARGS__))
@@ -258,8 +259,8 @@ static void checkpoint_names(const char *path, char model[512], char optimizer[5
 }
 
 /* fabric.save(): state_dict_type="full". The tensors are gathered one after another, and rank 0
- * writes them; torch.load() can read the files. The optimizer's file is written first: if the
- * program is killed between the two, there is no step-N.pt that --checkpoint cannot continue. */
+ * writes them; torch.load() can read the files. The optimizer's file is written first. So each
+ * step-N.pt can be continued with --checkpoint, even if the program was killed during a save. */
 static fsdp_status save_checkpoint(const job *j)
 {
     char path[256], model_path[512], optimizer_path[512];

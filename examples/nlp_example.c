@@ -11,9 +11,9 @@
  * with --train_file, --validation_file and --model_name_or_path. A file is CSV or JSON, or a folder
  * of datasets.save_to_disk(). Functions, variables and printed lines are those of nlp_example.py;
  * accumulation, --checkpointing_steps, --resume_from_checkpoint and --output_dir are those of
- * by_feature/. What `fsdp launch --config_file FILE` says applies to what the flags leave open.
- * Without `fsdp launch` there is one rank. Start reading at training_function() at the end.
- * FSDP_TRY() returns from a function if the call fails; main() prints the reason. */
+ * by_feature/. If a setting is given by no flag, the value of `fsdp launch --config_file FILE`
+ * applies. Without `fsdp launch` there is one rank. Start reading at training_function() at the
+ * end. FSDP_TRY() returns from a function if the call fails; main() prints the reason. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,7 +294,8 @@ static fsdp_status train_epoch(job *j, int epoch)
     }
 }
 
-/* The counts of metric.add_batch(): rows, right ones, and those of class 1. */
+/* What metric.add_batch() counts: rows, right predictions, right predictions of class 1, all
+ * predictions of class 1, and labels of class 1. */
 enum {
     ROWS,
     RIGHT,

@@ -161,13 +161,14 @@ typedef int fsdp_shard_placement_fn(const char *name, const fsdp_parameter *para
 
 typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
-    /** If set_internode_reduce_dtype is true, the gradients of the ranks of each host are summed,
-     * the sum is rounded to internode_reduce_dtype (FSDP_DTYPE_F32 or FSDP_DTYPE_BF16, to nearest
-     * even) and sent to other hosts, where the sums of all hosts are added in float32. So as few
-     * bytes as possible cross the network. But the results may have other bits than those of as
-     * many ranks on one host: with bfloat16 always, with float32 if a host has neither 1, 2 nor 4
-     * ranks. By default, results have the bits of one host. Rows of embeddings that are not tied to
-     * a head are sent in float32. No effect if all ranks are on one host. */
+    /** If set_internode_reduce_dtype is true, each host adds up the gradients of its ranks, rounds
+     * the sum to internode_reduce_dtype (FSDP_DTYPE_F32 or FSDP_DTYPE_BF16, to nearest even), and
+     * sends it to the other hosts. There, the sums of all hosts are added in float32. So as few
+     * bytes as possible cross the network. But the last bits of the results may differ from those
+     * of the same number of ranks on one host. With float32, this happens only if a host has
+     * neither 1, 2 nor 4 ranks. If set_internode_reduce_dtype is false (the default), the results
+     * have the same bits on one host and on several. Rows of embeddings that are not tied to a head
+     * are always sent in float32. No effect if all ranks are on one host. */
     bool set_internode_reduce_dtype;
     fsdp_dtype internode_reduce_dtype;
     fsdp_reshard reshard_after_forward;
@@ -175,9 +176,9 @@ typedef struct fsdp_fully_shard_options {
      * divisor of N. The value N has the effect of FSDP_RESHARD_TRUE, and the value 1 has the effect
      * of FSDP_RESHARD_FALSE. */
     int reshard_ranks;
-    /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
-     * a host share one copy of each frozen parameter. So all ranks must write a frozen parameter
-     * together, and the values of the first rank are stored. */
+    /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. If all ranks
+     * are on one host, they share one copy of each frozen parameter. So all ranks must write a
+     * frozen parameter together, and the values of the first rank are stored. */
     bool no_shard;
     /** Borrowed; must outlive the module. A mesh of one dimension: parameters are sharded over all
      * ranks of the mesh. A mesh of two dimensions (replicate, shard): HSDP. Parameters are sharded
@@ -289,8 +290,8 @@ typedef struct fsdp_unit_info {
     int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
     int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that together keep one
-                             copy of the parameters between forward and backward, which are all
-                             ranks of one or several hosts; otherwise 0 */
+                             copy of the parameters between forward and backward. They are all ranks
+                             of one host or of several hosts. Otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called

@@ -67,10 +67,10 @@ typedef struct fsdp_lora_config {
     const char *target_pattern;
     const char *const *exclude_modules; /**< layers that get no adapter although they are targets */
     const char *exclude_pattern;        /**< instead of exclude_modules: a regular expression */
-    /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. A
-     * block is the first item of a ModuleList on the layer's path. It is an error to set this
-     * together with target_pattern. If n_layers_to_transform is 0, the layers in all blocks get an
-     * adapter. */
+    /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. The
+     * block of a layer is the first item of a ModuleList on the layer's path. It is an error to set
+     * this together with target_pattern. If n_layers_to_transform is 0, the layers in all blocks
+     * get an adapter. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
     /** Names of the ModuleLists that layers_to_transform refers to. NULL: the first ModuleList on a

@@ -92,8 +92,8 @@ typedef struct fsdp_schedule_free_options {
     double beta1, beta2; /**< default 0.9, 0.999; beta1 must be above 0 */
     double eps;          /**< default 1e-8 */
     double weight_decay; /**< default 0 */
-    /** A step has the weight t^r * (largest rate so far)^weight_lr_power in the average of all
-     * steps, where t is its number. Default 0 and 2. */
+    /** Step number t has the weight t^r * (largest rate so far)^weight_lr_power in the average of
+     * all steps. Default: r is 0, weight_lr_power is 2. */
     double r, weight_lr_power;
     int64_t warmup_steps; /**< at step t, the rate is at most lr * t / warmup_steps; default 0 */
     /** @name What the steps of the group have changed; the state dict has it. @{ */
@@ -169,17 +169,21 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
  * rounds the new states to the nearest value of a map. options->state_dtype and options->l2 must
  * have their default values. The device must be the CPU.
  *
- * The state of a parameter consists of the codes "state1" (of exp_avg) and "state2" (of exp_avg_sq)
- * in uint8 and the parameter's shape; of "absmax1" and "absmax2", float32, the largest magnitude of
- * each block of 256 elements; and of the maps "qmap1" and "qmap2" [256], which are the same for all
- * parameters and for every rank. A row is an entry of dimension 0. A block never crosses the
- * boundary between two rows, and "absmax1" and "absmax2" have the shape [rows, blocks of a row]. So
- * shards never share a block, and the states have the same bits at any world size, without
- * communication. If a row is a multiple of 256 elements, the blocks are those of bitsandbytes, in
- * the same order.
+ * The state of a parameter consists of these tensors:
+ * - "state1" and "state2": the codes of exp_avg and of exp_avg_sq, in uint8, with the shape of the
+ *   parameter
+ * - "absmax1" and "absmax2": the largest magnitude of each block of 256 elements, in float32
+ * - "qmap1" and "qmap2" [256]: the maps from codes to values, which are the same for all parameters
+ *   and on all ranks
  *
- * A parameter keeps float32 states, "state1" and "state2" without maps, if it has fewer than
- * options->min_8bit_size elements, or if a row is not a multiple of 16 elements, as in vectors.
+ * A row is an entry of dimension 0. A block never crosses the boundary between two rows, and
+ * "absmax1" and "absmax2" have the shape [rows, blocks of a row]. So shards never share a block,
+ * and the states have the same bits at any world size, without communication. If a row is a
+ * multiple of 256 elements, the blocks are those of bitsandbytes, in the same order.
+ *
+ * The state of some parameters consists only of "state1" and "state2" in float32. These are the
+ * parameters with fewer than options->min_8bit_size elements, and those whose rows are not a
+ * multiple of 16 elements, such as vectors.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_8bit_create(fsdp_module *module,
                                                             const fsdp_adamw_options *options,
@@ -223,9 +227,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
  * state of a matrix is "momentum_buffer". The state of a parameter in a group with use_adamw is
  * that of AdamW.
  *
- * A step gathers each matrix in bfloat16 and sends the result. The ranks take turns in computing
- * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a
- * few whole matrices. The device must be the CPU.
+ * A step gathers each matrix in bfloat16. The ranks take turns: one rank computes the update of a
+ * matrix and sends it to all ranks. So each rank computes only its share of the matrices, and needs
+ * memory for a few whole matrices. The device must be the CPU.
  *
  * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw does not have
  *         exactly two dimensions
@@ -235,25 +239,29 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_create(fsdp_module *module,
                                                       fsdp_optimizer **optimizer);
 /**
  * Like fsdp_adamw_create(), but for Schedule-Free AdamW (Defazio et al. 2024), as
- * schedulefree.AdamWScheduleFree computes it: a constant learning rate, after a warmup, takes the
- * place of a schedule. The state of a parameter is "z", which the steps of AdamW change, and
- * "exp_avg_sq", both float32. While training, the parameter is "y", at which gradients are
- * computed, a point between z and the average x of all z. x is the model that training results in:
- * call fsdp_optimizer_eval() before the model is validated, saved or used, and
- * fsdp_optimizer_train() before the next step. The device must be the CPU.
+ * schedulefree.AdamWScheduleFree computes it: after a warmup, the learning rate is constant, so no
+ * schedule is needed.
+ *
+ * The algorithm has three values for each parameter. z is what the steps of AdamW change. x is the
+ * weighted average of z over all steps, and is the result of the training. y is a point between x
+ * and z, at which gradients are computed. During training, the parameter contains y. The state of a
+ * parameter is "z" and "exp_avg_sq", both float32; x is computed from y and z. Call
+ * fsdp_optimizer_eval() before the model is validated, saved or used, and fsdp_optimizer_train()
+ * before the next step. The device must be the CPU.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_schedule_free_adamw_create(
     fsdp_module *module, const fsdp_schedule_free_options *options, fsdp_optimizer **optimizer);
 /**
- * Set the parameters to the values with which the model is to be used: for Schedule-Free AdamW the
- * average x, for all other optimizers what they are already. Until fsdp_optimizer_train() the
- * optimizer keeps the values of training, as many float32 numbers as this rank's rows have
- * elements, and fsdp_optimizer_step() fails. A second call has no effect. Collective.
+ * Set the parameters to the values with which the model should be used. For Schedule-Free AdamW,
+ * this is the average x; for all other optimizers, the call changes nothing. Until
+ * fsdp_optimizer_train(), the optimizer keeps a float32 copy of the training values of this rank's
+ * rows, and fsdp_optimizer_step() fails. A second call has no effect. Collective.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_eval(fsdp_optimizer *optimizer);
-/** Set the parameters to the values with which the next step begins. After fsdp_optimizer_eval()
- * they have the bits that they had before it. After a state dict was loaded that was saved in
- * evaluation mode, they are computed from x and z. Without effect in training mode. Collective. */
+/** Undo fsdp_optimizer_eval(): set the parameters to the values with which the next step begins.
+ * They have the same bits as before fsdp_optimizer_eval(). But if a state dict was loaded that had
+ * been saved after fsdp_optimizer_eval(), they are computed from x and z. No effect in training
+ * mode. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_train(fsdp_optimizer *optimizer);
 /** Return true for a parameter that Muon usually updates: a matrix of a block that is neither an
  * embedding nor a table of biases. A parameter belongs to a block if a component of its name is a
@@ -334,7 +342,7 @@ FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 
 /** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd",
- * "adafactor" or "muon"; static storage. */
+ * "adafactor", "muon" or "schedule_free_adamw"; static storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
 /** Get the parameters of all groups, group by group. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);

@@ -103,7 +103,8 @@ static void print_communication(const fsdp_explained *x, FILE *out)
     const double others = (double)(x->replicas - 1) / (double)x->replicas;
     const bool twice =
         x->strategy == FSDP_SHARDING_FULL_SHARD || x->strategy == FSDP_SHARDING_HYBRID_SHARD;
-    const double gathers = (twice ? 2 : 1) * part; /* sizes of a parameter that a rank receives */
+    /* bytes that a rank receives in all-gathers for each byte of a parameter */
+    const double gathers = (twice ? 2 : 1) * part;
     char sharded[300] = "", replicated[200] = "";
     if (x->ranks == 1) {
         line(out, "communication", "none: there is one rank");

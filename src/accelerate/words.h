@@ -1,5 +1,5 @@
 /* The menus of `accelerate config`, as NULL-terminated lists of words. In Accelerate's files, the
- * value of such a key is a word of the menu, or the number of the word, counted from 1. */
+ * value of a key with a menu is a word of the menu, or the number of the word, counted from 1. */
 #pragma once
 #include <stdbool.h>
 

@@ -87,7 +87,7 @@ struct fsdp_accelerator {
     bool sync_gradients;
     /* While accumulating: index and number of micro-steps; otherwise 0 and 1. */
     int micro_step, n_micro_steps;
-    /* Index of the micro-step of the next batch; 0: this batch begins an accumulation. */
+    /* Index of the micro-step of the next batch; 0: the next batch begins an accumulation. */
     int next_micro_step;
     int planned; /* number of micro-steps of the current accumulation */
     uint64_t seed;

@@ -285,9 +285,10 @@ static int same_input(const fsdp_node *n, int i)
 }
 
 /* Run the part again, and then the backward of the inner tape. The roots of this backward are the
- * part's results, and also each input of the part that later operations in forward have read, too.
- * Backward has already run these later operations. so_far[i] is the sum of the gradients of input i
- * that they have computed, and the part adds its own gradient of input i to this sum. */
+ * part's results and some of its inputs. An input is a root if operations that come after the part
+ * in forward have also read it. Backward has already run these operations. so_far[i] is the sum of
+ * the gradients of input i that they have computed, and the part adds its own gradient of input i
+ * to this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)

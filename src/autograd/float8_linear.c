@@ -23,7 +23,8 @@ _Static_assert(sizeof(float8_options) <= FSDP_OPTION_BYTES, "a node keeps them")
 
 /* --- operands --- */
 
-/* A matrix in float8: its codes, or their values, and its scales. */
+/* A matrix that was cast to float8. `codes` are its codes or, on the CPU, their values in
+ * bfloat16. */
 typedef struct operand {
     fsdp_tensor *codes, *scales;
     fsdp_float8_format format;

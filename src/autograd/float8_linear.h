@@ -6,7 +6,8 @@
  * rounded only when it is cast and when the result is stored. On the CPU, operands are the values
  * of the codes in bfloat16.
  *
- * The scales of the recipes, where T are the rows of x, D the features in and N the features out:
+ * The scales of the recipes, where T is the number of rows of x, and D and N are the numbers of
+ * features in and out. gw_hp is short for rowwise_with_gw_hp:
  *
  *   product           recipe              left operand          right operand
  *   y = x w^T         tensorwise          x: one                w: one

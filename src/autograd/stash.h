@@ -6,7 +6,7 @@
  * is released when call n + 2 begins, so the write can take as long as one whole call. Only tensors
  * of at most two calls are in memory, however slow the disk is. Backward runs in the opposite
  * order. When a call runs again in backward, the worker thread starts reading the tensors of the
- * previous call.
+ * call that came before it in forward.
  *
  * Several calls may keep the same tensor. For example, each decoder block keeps the encoder's
  * output. Such a tensor is written once. It stays in memory as long as anything else holds it. The

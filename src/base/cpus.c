@@ -18,8 +18,8 @@
 #include <string.h>
 
 /* A limit is a number of processors, or a number of bytes of memory. no_limit, or any larger
- * number, means that there is no limit. If memory has no limit, cgroup version 1 gives the size of
- * the largest possible number of pages in bytes, which is larger than no_limit. */
+ * number, means that there is no limit. If memory has no limit, cgroup version 1 gives the size in
+ * bytes of the largest possible number of pages, which is larger than no_limit. */
 static const double no_limit = 4e18;
 static const double most_cpus = 1e9; /* a larger quota counts as no limit */
 

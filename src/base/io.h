@@ -31,9 +31,9 @@ bool fsdp_path_exists(const char *path);
 /* Return true if `dir` contains a regular file `name` or a link to one. Return false if the joined
  * path is longer than PATH_MAX. */
 bool fsdp_directory_has_file(const char *dir, const char *name);
-/* Set *place to the path that a file written to `path` has: `path` itself or, if that is a symbolic
- * link, the path at the end of the links, which need not exist. So the symbolic link is not
- * replaced by the file, as with Python's open(path, "w"). The caller owns *place. Return
+/* Set *place to the path at which a file written to `path` appears. This is `path` itself or, if it
+ * is a symbolic link, the path at the end of the links, which need not exist. So the file does not
+ * replace the link. Python's open(path, "w") does the same. The caller owns *place. Return
  * FSDP_ERR_IO if the links form a cycle. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_follow(const char *path, char **place);
 /* Return FSDP_OK for a regular file, a directory, or a path that does not exist. Return
@@ -106,7 +106,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file);
 /* Remove the temporary file and free `file`. Accepts NULL. */
 void fsdp_atomic_file_discard(fsdp_atomic_file *file);
 
-/* Write a file atomically that contains `data` [bytes]. */
+/* Atomically write a file that contains `data` [bytes]. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_write(const char *path, const void *data, size_t bytes);
 /* Copy a regular file atomically. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_copy(const char *from, const char *to);

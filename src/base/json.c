@@ -141,7 +141,8 @@ static fsdp_status refuse_half(const scan *s, size_t at)
     return error_at(s, at, what);
 }
 
-/* Skip the escape at `at`. */
+/* Set *after to where the scan continues after the backslash at `at`: after a surrogate pair, or
+ * after the character that follows the backslash. Refuse half of a surrogate pair. */
 static fsdp_status skip_escape(const scan *s, size_t at, size_t *after)
 {
     const int unit = unit_at(s, at);

@@ -9,8 +9,8 @@ typedef struct fsdp_class_output fsdp_class_output;
 
 /* Prepare the output of results for `items`. `labels` [n_labels] are the names of the classes.
  * Results are printed to `out` if config->output is NULL. All pointers are borrowed until the
- * output is closed. Returns FSDP_ERR_INVALID if the rows already have the keys that the results
- * need. */
+ * output is closed. Returns FSDP_ERR_INVALID if the rows already have both the usual keys of the
+ * results and the keys that would be used instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_output_open(const fsdp_classify_config *config,
                                                    const fsdp_class_items *items,
                                                    char *const *labels, size_t n_labels, FILE *out,

@@ -21,13 +21,12 @@ typedef struct fsdp_classify_config {
     size_t n_texts;
     /* a second text for the text in `texts`, which must be the only one; NULL: none */
     const char *pair;
-    /* File of texts: a text per line, or rows of JSON, CSV or Arrow; "-": standard input, a text
-     * per line; NULL: none. */
+    /* file of texts: a text per line, or rows of JSON, CSV or Arrow; "-": standard input, with a
+     * text per line or rows of JSON; NULL: none */
     const char *input;
-    const char *text_column,
-        /* columns of the text and of the second text in rows; NULL: the columns that `fsdp train`
-         * would choose */
-        *text_pair_column;
+    /* columns of the text and of the second text in rows; NULL: the columns that `fsdp train`
+     * would choose */
+    const char *text_column, *text_pair_column;
     fsdp_form_options form; /* only delimiter, csv_quotes and json_field are used */
     /* number of labels to print per text, FSDP_CLASSIFY_BEST or FSDP_CLASSIFY_ALL */
     int64_t top_k;

@@ -17,8 +17,8 @@
  * If the ranks of a group are on several hosts, each host has its own memory for the buffer, with
  * the counters of all ranks. A WRITE phase names the bytes that the rank has written:
  * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
- * where the counter becomes visible after the bytes. The bytes of other ranks that no rank named
- * for a host are undefined there.
+ * where the counter becomes visible after the bytes. Bytes that a rank of another host has written,
+ * but has not named for a rank of this host, are undefined on this host.
  *
  * Every phase has an fsdp_phase_info. A rank compares its info with the infos of its peers for the
  * phase with the same number. If two ranks have different infos, all ranks return an error that
@@ -74,14 +74,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group,
 /* Unmap this rank's view of the buffer. Not collective. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
-/* Return pages of the buffer to the system. The data consists of equal parts, one
- * for each rank of the group on this host. The first
- * `keep` bytes of each part stay, and the pages after them are discarded: their content is
- * undefined until the next WRITE phase. `keep` must be a multiple of the page size. Collective;
- * call this between phases. Each rank calls this after its last read, and does not wait for the
- * reads of its peers. The rank that calls this last discards the pages for all ranks. If the ranks
- * are threads, no memory is returned. No effect if the previous discard kept at most `keep`
- * bytes of each part and no WRITE phase has followed it, or if the data is on a card. */
+/* Return pages of the buffer to the system. The data consists of equal parts, one for each rank of
+ * the group on this host. The first `keep` bytes of each part stay, and the pages after them are
+ * discarded: their content is undefined until the next WRITE phase. `keep` must be a multiple of
+ * the page size. Collective; call this between phases. Each rank calls this after its last read,
+ * and does not wait for the reads of its peers. The rank that calls this last discards the pages
+ * for all ranks. If the ranks are threads, no memory is returned. No effect if the data is on a
+ * card, or if the previous discard kept at most `keep` bytes of each part and no WRITE phase has
+ * followed it. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Create the device of this rank for a command. options->local_rank is ignored; this rank's number
@@ -140,7 +140,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_p
 bool fsdp_group_is_on_several_hosts(const fsdp_group *group);
 /* Return true if no rank below `rank` is on the host of `rank`. Return true if `group` is NULL. */
 bool fsdp_group_leads_host(const fsdp_group *group, int rank);
-/* Write "host NAME (ranks 2 to 3)", which names the host of `rank` and its ranks of the group. */
+/* Return the text "host NAME (ranks 2 to 3)". NAME is the host of `rank`, and the ranks are those
+ * of the group on this host. */
 typedef struct fsdp_host_text {
     char text[320];
 } fsdp_host_text;

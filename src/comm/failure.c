@@ -67,10 +67,11 @@ fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
                : fsdp_comm_control_error(group->control);
 }
 
-/* A rank on another host has a partner on this host, the rank with the same local rank, which
- * passes on its heartbeat (Note [Several hosts] in mpi/transport_mpi.c). If the partner is stopped,
- * this rank sees no heartbeat of either, and names the partner. A network may be interrupted for a
- * few seconds and recover, so a rank on another host may be silent for longer. */
+/* If `peer` is on another host, its heartbeat comes through a rank of this host: the partner, which
+ * has the same local rank as `peer` (Note [Several hosts] in mpi/transport_mpi.c). If the partner
+ * is stopped, this rank sees neither the heartbeat of the partner nor that of `peer`, and names the
+ * partner. A network may be interrupted for a few seconds and recover, so a rank on another host
+ * may be silent for longer. */
 bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s)
 {
     const int per_host = group->ranks_per_host;

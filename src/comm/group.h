@@ -62,8 +62,9 @@ typedef struct fsdp_comm_ops {
     /* Return pages to the system. The caller must ensure that no rank reads these pages before they
      * are written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
-    /* The functions below are only for groups whose ranks are on several hosts: see Note [Several
-     * hosts] in mpi/transport_mpi.c. In transports for a single host, they are NULL. */
+    /* The functions from buffer_attach to host_name are only for groups whose ranks are on several
+     * hosts: see Note [Several hosts] in mpi/transport_mpi.c. In transports for a single host, they
+     * are NULL. */
     /* buffer_attach is called after a buffer was added to group->buffers, and buffer_detach before
      * it is removed. The buffer's number, lanes, data and size are set. buffer_attach returns
      * FSDP_ERR_NOMEM if memory runs out. */
@@ -134,10 +135,11 @@ struct fsdp_group {
     /* World ranks [h * ranks_per_host, (h + 1) * ranks_per_host) are on host h. */
     int ranks_per_host;
     int refs; /* one for the owner, and one per buffer: buffers may outlive the owner's reference */
-    /* For a group that was split off (split.c), `members` has the world rank of each rank of the
-     * group, and `home` is the buffer of the parent that contains the group's scratch buffer. For
-     * the world's group, both are NULL. */
+    /* [world_size] For a group that was split off (split.c): the world rank of each rank of the
+     * group. NULL for the world's group. */
     int *members;
+    /* For a group that was split off: the buffer of its parent that contains the group's scratch
+     * buffer. NULL for the world's group. */
     fsdp_shared_buffer *home;
     /* id is 0 for the world's group. n_split is the number of times that this group has been
      * split. */

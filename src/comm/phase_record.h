@@ -18,7 +18,8 @@ typedef struct fsdp_phase_record {
     /* 1 if info.unit is the number of a collective or of a buffer; 0 if info.unit is the number of
      * a unit. Ranks compare info.step only if this field is 0. */
     uint16_t collective;
-    uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; else 0 */
+    uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; for fsdp_gather()
+                        and fsdp_exchange_pieces(): a constant of collectives.c; else 0 */
 } fsdp_phase_record;
 
 /* One rank's part of the phase protocol of a buffer. Only this rank writes it, except for

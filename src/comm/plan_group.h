@@ -3,10 +3,9 @@
  *
  * Collectives are checked and counted as usual. Their results come from this rank alone: an
  * all-reduce returns this rank's contribution, and an all-gather repeats this rank's data. Such
- * results are correct only for control flow (agreements, counts). Four calls return an error,
- * because they need something from other ranks: the creation of a shared buffer, a broadcast from
- * another rank, fsdp_reduce_scatter(), and fsdp_group_split(), which needs the colors of the other
- * ranks. */
+ * results are correct only for control flow (agreements, counts). Calls that need data of other
+ * ranks return an error: fsdp_shared_buffer_create(), fsdp_broadcast() from another rank,
+ * fsdp_reduce_scatter(), fsdp_exchange_pieces() and fsdp_group_split(). */
 #pragma once
 #include "src/comm/comm.h"
 

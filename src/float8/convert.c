@@ -1,5 +1,5 @@
-/* Chooses the layers whose products are computed in float8. How they are computed is explained in
- * src/autograd/float8_linear.h, and how they are gathered in src/fsdp/storage_float8.c. */
+/* Chooses the layers whose products are computed in float8. src/autograd/float8_linear.h explains
+ * how the products are computed, and src/fsdp/storage_float8.c how the weights are gathered. */
 #include <fsdp/float8.h>
 
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "src/nn/float8_weight.h"
 
 enum {
-    MULTIPLE = 16 /* extents must be multiples of this number, because cards multiply float8
-                   * matrices only in tiles */
+    MULTIPLE = 16 /* the extents of a weight must be multiples of this number, because cards
+                   * multiply float8 matrices only in tiles */
 };
 
 /* The text in filter_fqns with which torchtitan asks for torchao's automatic filter. */
@@ -21,7 +21,8 @@ typedef struct conversion {
     bool *matched;      /* [n_filter_fqns] item i is true if some path contains text i */
     bool filters_small; /* filter_fqns has the text of the automatic filter */
     size_t n_converted;
-    size_t n_linear, n_filtered, n_odd, n_small; /* layers found, and why they were left out */
+    /* The number of linear layers besides the head, and of those left out, for each reason. */
+    size_t n_linear, n_filtered, n_odd, n_small;
 } conversion;
 
 const char *fsdp_float8_recipe_name(fsdp_float8_recipe recipe)
@@ -38,9 +39,9 @@ static bool is_linear(const fsdp_module *m)
     return weight && weight->ndim == 2 && strcmp(m->class_name, "Linear") == 0;
 }
 
-/* Return true for the layers that compute logits. The logits and their loss are computed by an
- * operation of its own. A layer with a tied weight is also such a layer; its weight is the table of
- * an embedding, too. */
+/* Return true if the layer computes logits. Such layers are not converted, because one operation
+ * computes the logits and the loss together. A layer whose weight is also the table of an embedding
+ * (a tied weight) is such a layer, too. */
 static bool is_head(const char *path, const fsdp_module *m)
 {
     static const char *const heads[] = {"lm_head", "classifier", "cls"};
@@ -72,13 +73,14 @@ static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
 static fsdp_status convert(const char *path, fsdp_module *m, void *arg)
 {
     conversion *c = arg;
-    const bool filtered = is_filtered(c, path); /* also for modules around layers */
+    const bool filtered = is_filtered(c, path); /* for all modules: sets c->matched */
     if (!is_linear(m) || is_head(path, m))
         return FSDP_OK;
     fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
     const int64_t n = weight->shape[0], k = weight->shape[1];
     const bool is_first = c->n_linear++ == 0;
-    /* The last linear layer is the head of every model here. */
+    /* In every model here, the last linear layer is the head, which was left out above. So
+     * filter_first_and_last leaves out only one more layer, the first. */
     if (filtered || (is_first && c->config->filter_first_and_last)) {
         c->n_filtered++;
     } else if (n % MULTIPLE || k % MULTIPLE) {

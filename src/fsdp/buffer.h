@@ -13,10 +13,11 @@
  * Note [Idle memory]. Between steps, units do not need the buffers of the pools. If the pools
  * returned all this memory to the system, the next step would get it back page by page, with a page
  * fault for each page. So the pools keep a part of it. When the backward of a step ends, the pools
- * are trimmed to a limit, which applies to all pools together. To compute the limit, take the size
- * of the largest shard of each trained parameter, and add these sizes. For halved masters, subtract
- * the bytes of the marks (src/base/halves.h). So values, marks and pools together take at most
- * twice as much memory as the values alone.
+ * are trimmed to a limit, which applies to all pools together. The limit is the sum, over all
+ * trained parameters, of the size of the parameter's largest shard. For master weights that are
+ * stored as halves, the bytes of the marks (src/base/halves.h) are subtracted from this size. So
+ * master weights, marks and pools together take at most twice as much memory as the master weights
+ * alone.
  *
  * When a step has ended and its gradients are dropped, the memory of a rank consists of its rows,
  * the two moments of the optimizer, and the pools. Rows, moments and pools together take at most

@@ -52,8 +52,9 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* Set *out to the state of the module's unit. If the unit is sharded and to_flush shows that no
- * backward will follow, first apply the unit's pending dtypes, as a forward would. */
+/* Set *out to the state of the module's unit. If the unit is sharded and no backward will still
+ * read its parameters (to_flush is false), first apply the unit's pending dtypes, as a forward
+ * would. */
 static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;

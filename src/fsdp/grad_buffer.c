@@ -82,8 +82,7 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* Return true if there is a parameter that is read by several nodes for which backward has yet to
- * run. */
+/* Return true if several nodes that backward has yet to run read the same parameter. */
 static bool any_is_read_again(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -447,9 +446,9 @@ static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 
 /* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
  * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
- * its touched rows. Also name the elements that the peers read (fsdp_buffer_wrote()). The exception
- * is a whole gradient that the ranks of a host will add up: then fsdp_grad_hosts_add_up() names the
- * sums. */
+ * its touched rows. Also name the elements that the peers read (fsdp_buffer_wrote()). But if the
+ * ranks of a host will add up their whole gradients, do not name the elements of these gradients:
+ * fsdp_grad_hosts_add_up() names the sums. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);

@@ -31,9 +31,9 @@
  * exchanged for a whole buffer. So each gradient is summed over the ranks once, and sections do not
  * change the bits of the result.
  *
- * The places in a whole buffer are in the order of the parameters or, where products are joined
- * (Note [Joined products] in src/autograd/joined_linear.h), matrices come before vectors. A whole
- * buffer is used where sections are impossible or gain nothing:
+ * The places in a whole buffer are in the order of the parameters. But where products are joined
+ * (Note [Joined products] in src/autograd/joined_linear.h), the places of all matrices come before
+ * those of the vectors. A whole buffer is used where sections are impossible or gain nothing:
  *   - gradients accumulate without communication;
  *   - gradients are summed over the shard group only, and over the replicas by a later reduce;
  *   - some gradients are tables (Note [Gradients by row] in grad_rows.h);

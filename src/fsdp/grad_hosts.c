@@ -52,8 +52,8 @@ static fsdp_dtype dtype_of(const fsdp_grad_buffer *b, const fsdp_grad_source *so
 }
 
 /* Return the address of element `at` of run `run` of the slice, in the part of rank `part`. An
- * element has `bytes` bytes. With any `bytes`, the run begins where a run of float32 elements would
- * begin. */
+ * element has `bytes` bytes. Whatever `bytes` is, the run begins where a run of float32 elements
+ * would begin. */
 static char *element(const fsdp_grad_buffer *b, const fsdp_grad_source *source, int part,
                      int64_t run, int64_t at, size_t bytes)
 {
@@ -71,8 +71,9 @@ typedef struct term {
     int64_t chunk_numel;
 } term;
 
-/* Add up elements [at, at + n) of a run. A rounded sum does not overwrite elements that are still
- * to be added: it is stored at or before the elements that it is the sum of. */
+/* Add up elements [at, at + n) of a run. A rounded sum is smaller than the elements that were added
+ * up, and is stored where they are or before them. So it does not overwrite elements that are still
+ * to be added. */
 static void add_up_elements(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                             const term *t, int64_t run, int64_t at, int64_t n)
 {
@@ -137,10 +138,10 @@ fsdp_status fsdp_grad_hosts_add_up(const fsdp_grad_buffer *b, const fsdp_grad_so
 
 /* --- adding the terms of all hosts --- */
 
-/* List in `first` the first part of each term of a block, in an order in which the kernel tree_sum
- * adds them as the tree over their parts does. Return their number. If there are three terms,
- * tree_sum adds the first two first. In the tree, these are the two that have one part each. Other
- * numbers of terms stay in their order. */
+/* List in `first` the first part of each term of a block, and return the number of terms. The order
+ * is such that the kernel tree_sum adds the terms as the binary tree over all parts of the block
+ * does. If there are three terms, tree_sum begins with the first two. In the tree, these are the
+ * two terms that have one part each. If there are not three terms, they are in their own order. */
 static int list_terms(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                       const fsdp_grad_range *range, int first[FSDP_SUM_BLOCK])
 {

@@ -1,18 +1,20 @@
 /* Sums gradients over the replicas (Note [Replicas] in param_context.h).
  *
- * Note [Lanes of replicas]. Each replica has summed the gradients of its rows over its mesh row, in
- * fsdp_param_grad.partial. The replicas share a buffer with a lane for each of them, in which each
- * writes its partial sums. If replicas are on several hosts, this is done in stages, between which
- * backward goes on with other units, so that bytes cross the network while the ranks compute:
+ * Note [Lanes of replicas]. In this note, the replicas are the ranks of a mesh column: they own the
+ * same rows of the parameters. Each of them has summed the gradients of these rows over its mesh
+ * row. This partial sum is in fsdp_param_grad.partial. The replicas share a buffer with a lane for
+ * each of them. If replicas are on several hosts, the all-reduce is done in stages. Between the
+ * stages, backward goes on with other units, so that bytes cross the network while the ranks
+ * compute:
  *   1. WRITE: each replica writes its lane. If several replicas are on a host, a REWRITE phase
  *      follows, in which they add up their lanes (Note [Sums of a host] in grad_terms.h).
  *   2. READ: each replica adds up all lanes. It then has the sums.
  *
  * With replicas on more than two hosts, each lane would cross to every other host. So then each
  * replica adds up only a piece of the rows, and the replicas exchange the sums:
- *   2. READ: each replica adds up its piece of all lanes. Its sums of earlier micro-steps are equal
- *      to those of the other replicas, so it also adds the new sums to its piece of them. In a
- *      REWRITE phase, it writes the result to a part of the buffer that nothing else uses.
+ *   2. READ: each replica adds up its piece of all lanes. All replicas have equal sums of earlier
+ *      micro-steps, so it also adds its piece of these earlier sums. In a REWRITE phase, it writes
+ *      the result to a part of the buffer that nothing else uses.
  *   3. READ: each replica copies the pieces of the others.
  * The results are always exchanged in float32. So all replicas have sums with equal bits. */
 #pragma once

@@ -7,11 +7,11 @@
  * new gradient is added to it, and its memory is released. The results have the same bits as with
  * any other number of ranks (Note [Same bits at any world size] in grad_sums.h).
  *
- * A gradient is handed over (fsdp_grad_hand_over()) when it is complete (Note [Sections] in
- * grad_buffer.h) and the next gradient of the group arrives. If its memory was released, the
- * next gradient can use this memory. The remaining gradients are handed over when the group posts
- * its gradients. While the group does not communicate, gradients stay in their memory, and backward
- * adds later gradients to them.
+ * This step is called handing over a gradient (fsdp_grad_hand_over()). It is done when the gradient
+ * is complete (Note [Sections] in grad_buffer.h) and the next gradient of the group arrives. If the
+ * memory of the gradient was released, the next gradient can use it. The remaining gradients are
+ * handed over when the group posts its gradients. While the group does not communicate, gradients
+ * stay in their memory, and backward adds later gradients to them.
  *
  * If one product computes the gradients of several parameters (Note [Joined products] in
  * src/autograd/joined_linear.h), they get adjacent memory, as they have in a gradient buffer. */
@@ -21,8 +21,8 @@
 /* Set fsdp_param_grad.placed of all parameters to false. Call this after a post, before the next
  * gradient arrives. */
 void fsdp_grad_own_lay_out(fsdp_grad_buffer *b);
-/* Allocate memory for p's gradient, if it has neither memory nor a table. If this backward reduces
- * gradients, first hand over those of the other parameters that are complete to the reduction. */
+/* Allocate memory for p's gradient, if it has neither memory nor a table. If this backward
+ * communicates gradients, first hand over the complete gradients of the other parameters. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_own_make_place(fsdp_grad_buffer *b, fsdp_param *p);
 /* Replace p's table by a whole gradient with the same values. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_own_widen(fsdp_grad_buffer *b, fsdp_param *p);

@@ -2,9 +2,10 @@
  *
  * Note [Sums of a host]. The ranks of a host share the memory of a buffer, so they can add up their
  * parts before anything is sent. Then one sum crosses the network instead of the part of each rank.
- * The order of additions must stay that of Note [Same bits at any world size] in grad_sums.h. So
- * only parts that are a subtree of its tree are added up. These parts are a term. If a host has 1,
- * 2 or 4 ranks, each host has one term. A host of 8 ranks has two terms, because it has two blocks.
+ * The order of additions must stay that of Note [Same bits at any world size] in grad_sums.h. So a
+ * host adds up parts only if they form a subtree of the binary tree in that note. Such parts are a
+ * term. If a host has 1, 2 or 4 ranks, each host has one term. A host of 8 ranks has two terms,
+ * because it has two blocks.
  * If hosts have 3 ranks, the first host has the terms {0, 1} and {2}, and the second host has {3}
  * and {4, 5}.
  *
@@ -13,15 +14,17 @@
  * then have other bits than that of as many ranks on one host. Sums of the reader's own host are
  * rounded, too. So replicas on different hosts get equal sums.
  *
- * After the WRITE phase in which ranks write their parts comes a REWRITE phase. In this phase, a
- * rank adds up the elements that are read, on all hosts, by the ranks with the same local rank, and
- * stores each sum in place of the first part of its term. The ranks with the same local rank on
- * other hosts get these sums. In the READ phase, ranks add the terms. If no term has several parts
- * and nothing is rounded, there is no REWRITE phase: the parts themselves are sent when they are
- * posted. Tables (Note [Gradients by row] in grad_rows.h) always cross as they are.
+ * After the WRITE phase in which ranks write their parts comes a REWRITE phase. In this phase, the
+ * rank with local rank L adds up the elements that will be read by the ranks with local rank L of
+ * all hosts. It stores each sum in place of the first part of its term. These sums are sent to the
+ * ranks with local rank L of the other hosts. In the READ phase, ranks add the terms. If no term
+ * has several parts and nothing is rounded, there is no REWRITE phase: the parts themselves are
+ * sent when they are posted. Tables (Note [Gradients by row] in grad_rows.h) always cross as they
+ * are.
  *
- * A sum in a dtype of two bytes is stored in the first half of the memory of its float32 terms. The
- * elements of each run of a slice are stored one after the other, from the beginning of the run. */
+ * A sum that is rounded to bfloat16 needs only the first half of the memory of the float32 elements
+ * that it replaces. The elements of each run of a slice are stored one after the other, from the
+ * beginning of the run. */
 #pragma once
 #include "src/fsdp/param_context.h"
 

@@ -27,7 +27,7 @@ enum {
 typedef struct fsdp_row_table {
     int64_t most;      /* Capacity of the table in rows, not counting row 0. 0: no table. */
     int64_t lookups;   /* Number of lookups of the forward, on the rank with the most lookups. A row
-                          counts each time. */
+                          that is looked up twice counts twice. */
     int64_t n;         /* Number of touched rows, not counting row 0. */
     int32_t *ids;      /* [most] Item i is the id of row i + 1. */
     fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. In a group of one

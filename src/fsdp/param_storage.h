@@ -179,8 +179,9 @@ void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 /* Create m->view. Its size is that of all parameters of m, but it has no data yet. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Call this where FSDP2 would perform an all-gather, but no data must move because the buffer of m
- * still has the rows of all ranks. The function only adds an all-gather to the statistics. */
+/* Call this where FSDP2 would perform an all-gather, but where no data has to move, because the
+ * buffer of m still has the rows of all ranks. The function only adds an all-gather to the
+ * statistics. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
 /* Implements fsdp_param_memory_ops.unshard for memories whose view is a whole buffer. Wait until
  * all ranks have written `buffer`, then make it the data of m->view. */
@@ -214,8 +215,8 @@ static inline fsdp_phase_info fsdp_param_memory_phase(const fsdp_param_memory *m
     return fsdp_param_context_phase(m->context, kind, dtype,
                                     (uint64_t)m->logical_numel * fsdp_dtype_size(dtype));
 }
-/* Begin and end a write of this rank's rows or parts of a shared buffer. All writes that are open
- * at one time, which *writers counts, share one WRITE phase, which has `info`. @{ */
+/* Begin and end a write of this rank's rows or parts of a shared buffer. *writers is the number of
+ * open writes. All open writes share one WRITE phase, which `info` describes. @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_begin_write(fsdp_buffer *buffer,
                                                           const fsdp_phase_info *info,
                                                           int *writers);

@@ -6,7 +6,8 @@
  *
  * The files of src/fsdp, from the top layer down. Each file calls only files below it
  * (tools/call_cycles.sh):
- *   named_sharding.c name_patterns.c choices.c   command-line flags
+ *   named_sharding.c name_patterns.c environment.c choices.c
+ *                                 command-line flags and environment variables
  *   fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c describe.c observer.c
  *                                 the public calls
  *   state.c                       hooks: the order of a step
@@ -15,7 +16,7 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c grad_own.c      what backward writes: layout, sections, posting
- *   grad_reduce.c grad_lanes.c grad_sums.c grad_rows.c grad_parts.c
+ *   grad_reduce.c grad_lanes.c grad_sums.c grad_hosts.c grad_rows.c grad_parts.c grad_terms.c
  *                                 sums of posted gradients over ranks
  *   pending_dtype.c param_sync.c param.c   one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored

@@ -82,7 +82,7 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
-/* Report the rows that this rank has written, which peers read, to the buffer. */
+/* Name the rows that this rank has written, so that the peers on other hosts get them. */
 static void report_own_rows(const fsdp_copy_memory *m)
 {
     const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);

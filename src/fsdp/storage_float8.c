@@ -143,8 +143,8 @@ static void drop(fsdp_param_memory *base)
     m->codes = NULL;
 }
 
-/* Cast this rank's rows of p, store their codes in `codes`, which has the codes of all ranks, and
- * name the stored codes for the peers. */
+/* Cast this rank's rows of p. Store the result in `codes`, the buffer with the codes of all ranks,
+ * and name it for the peers (fsdp_buffer_wrote()). */
 static void cast_rows(const float8_memory *m, const fsdp_param *p, unsigned char *codes)
 {
     const fsdp_device *device = p->context->device;

@@ -1,4 +1,4 @@
-/* Stores the frozen parameters of NO_SHARD, once for all ranks of a host.
+/* Stores the frozen parameters of NO_SHARD once, if all ranks are on one host.
  *
  * Note [Once per host]. Under NO_SHARD every rank has its own whole master weights of the
  * parameters that train. But while a parameter is frozen, it is equal on all ranks. So it is stored

@@ -69,5 +69,5 @@ void fsdp_beam_search_offer(fsdp_beam_search *search, int32_t beam, const float 
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_advance(fsdp_beam_search *search);
 
 /* Subtract log(sum of exp(scores)) from all scores, in place. Returns false if a score is NaN or
- * +INFINITY. */
+ * +INFINITY, or if all scores are -INFINITY. */
 bool fsdp_log_softmax(float *scores, int64_t vocab);

@@ -59,9 +59,13 @@ typedef struct fsdp_setting_flag {
  * setting. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
 /* Check that each setting that the user gave has an effect. `config` is the result of applying
- * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in three cases: the user gave
- * an option of beam search, but num_beams is 1; the user gave an option of sampling, but do_sample
- * is false; the user limited the length in two ways, with --max-length and with --max-new-tokens.
+ * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in these cases:
+ *
+ * - The user gave an option of beam search, but num_beams is 1.
+ * - The user gave an option of sampling, but do_sample is false.
+ * - The user gave both --max-length and --max-new-tokens, or both --min-length and
+ *   --min-new-tokens.
+ *
  * An option whose value changes nothing, such as a length penalty of 1, is always allowed. The
  * message names the option. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,

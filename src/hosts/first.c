@@ -290,8 +290,7 @@ static void try_join(first *f, fsdp_member *m, const fsdp_hosts_message *join)
         refuse(f, m, reason, word);
 }
 
-/* Try again to let those launchers join whose JOIN was put off, because their node rank was in
- * use. */
+/* Try again to accept each JOIN that has to wait (fsdp_member.held). */
 static void try_held(first *f)
 {
     for (size_t i = 0; i < f->members.count; i++) {

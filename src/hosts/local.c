@@ -151,8 +151,8 @@ bool fsdp_local_has_agents(const fsdp_local *local)
     return count_kind(local, KIND_AGENT) > 0;
 }
 
-/* Report QUIET if the ranks were asked to end and none is running, and IDLE if the daemon has
- * ended, too. */
+/* If no rank is running, report QUIET if the ranks were asked to end, and IDLE if the daemon has
+ * ended. */
 static void report_rest(fsdp_local *local)
 {
     const int32_t round = local->shape.round;
@@ -243,7 +243,7 @@ static void process_left(fsdp_local *local, fsdp_local_process *p)
 static void read_process(fsdp_local *local, size_t i)
 {
     while (local->processes[i].fd >= 0) {
-        /* Reports may add processes to the array and may so move the array. */
+        /* A message may make the launcher close the process. */
         fsdp_local_process *p = &local->processes[i];
         fsdp_hosts_message m;
         bool taken, ended;

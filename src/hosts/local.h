@@ -3,10 +3,10 @@
  * and ends all of these processes.
  *
  * Each rank is watched by a process of its own, `fsdp launch-rank` (rank_stage.c), a child of MPI's
- * daemon. It connects to a socket of the launcher, gets its plan and the launcher's stdin, stdout
- * and stderr, so that the output of each host's ranks appears on that host, and reports how the
- * rank ended. The socket has no name in a file system, and only processes of the same user are
- * served.
+ * daemon. This process connects to a socket of the launcher. It gets its plan and also the
+ * launcher's stdin, stdout and stderr, so that the output of each host's ranks appears on that
+ * host. At the end it reports how the rank ended. The socket has no name in a file system, and only
+ * processes of the same user are served.
  *
  * Events are reported as messages. The first launcher handles them itself; another launcher sends
  * them to the first one. */

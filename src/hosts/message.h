@@ -18,8 +18,8 @@ enum {
 typedef enum fsdp_hosts_kind {
     /* --- from a launcher to the first one --- */
     /* Ask to join. Integers: node rank or -1, ranks of this host, least and most hosts,
-     * --max-restarts. Texts: version, host name, run id, MPI library, then a digest of each word of
-     * the command. */
+     * --max-restarts. Texts: version, host name, run id, MPI library, then the digest of each
+     * shared word (fsdp_shared_word in job.h). */
     FSDP_HOSTS_JOIN = 1,
     FSDP_HOSTS_OUTPUT,       /* text that the daemon of MPI wrote */
     FSDP_HOSTS_DAEMON_ENDED, /* integers: round, exit code of the daemon */
@@ -29,8 +29,8 @@ typedef enum fsdp_hosts_kind {
     FSDP_HOSTS_QUIET,     /* integer: round; no rank of this host is running any more */
     FSDP_HOSTS_IDLE,      /* integer: round; neither ranks nor daemon are running any more */
     /* --- from the first launcher to another one --- */
-    /* The launcher may not take part. Integer: index of the word of the command that differs, or
-     * -1. Text: why. */
+    /* The launcher may not take part. Integer: index of the shared word that differs, or -1. Text:
+     * why. */
     FSDP_HOSTS_REFUSED,
     FSDP_HOSTS_WELCOME, /* text: name of the first host */
     /* Begin a round. Integers: round, restarts so far, index of the receiver among the hosts,

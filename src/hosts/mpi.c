@@ -108,7 +108,7 @@ static bool mentions(const fsdp_mapping *program, const char *name)
     return memmem(program->data, program->bytes, name, strlen(name) + 1) != NULL;
 }
 
-/* Return the library that the program is linked with, or FSDP_MPI_AUTO. */
+/* Return the library that the program is linked with, or FSDP_MPI_AUTO if there is none. */
 static fsdp_mpi_kind library_of(const char *path)
 {
     fsdp_mapping program;
@@ -422,8 +422,8 @@ fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place)
         "with several hosts runs this command by itself");
 }
 
-/* Processes inherit the socket to Hydra, and this is the abort command of PMI version 1. srun with
- * --mpi=pmi2 sets PMI_FD, too, but speaks version 2, and has no MPI_LOCALRANKID. */
+/* Send the abort command of PMI version 1 to Hydra, over the socket that processes inherit. srun
+ * with --mpi=pmi2 also sets PMI_FD, but it speaks version 2, and does not set MPI_LOCALRANKID. */
 void fsdp_mpich_abort(int exit_code)
 {
     const char *text = getenv("PMI_FD");

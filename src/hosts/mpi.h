@@ -1,6 +1,6 @@
 /* The programs of Open MPI and MPICH that start ranks: which are installed, and how they are
  * called. mpirun (mpiexec.hydra) runs on the first host and starts a daemon on each other host
- * through a launch agent, which is this program instead of ssh. */
+ * through a launch agent. The agent is this program or, with --hosts and --hostfile, ssh. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -37,7 +37,7 @@ typedef struct fsdp_mpi_hosts {
     double kill_timeout_s; /* time that ranks have between SIGTERM and SIGKILL of MPI */
 } fsdp_mpi_hosts;
 
-/* Make the command line of mpirun. It starts `command` [n_command] on each host. The caller owns
+/* Make the command line of mpirun. Each rank runs `command` [n_command]. The caller owns
  * *words [*n_words + 1], which ends with NULL, and frees it with fsdp_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi_hosts *hosts,
                                              const char *const *command, size_t n_command,

@@ -40,7 +40,7 @@ static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
     return fsdp_local_socket_send(fd, &message);
 }
 
-/* A rank of several hosts ends without MPI_Finalize() (Note [Ending MPICH] in
+/* In a job of several hosts, a rank ends without MPI_Finalize() (Note [Ending MPICH] in
  * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the other
  * processes of this host, which may not have sent their results yet. So report to Hydra that this
  * process is done, with the finalize command of PMI version 1, and wait for the answer. If the rank

@@ -1,8 +1,9 @@
 /* The job secret, with which the launchers of a job recognize each other.
  *
- * It comes from $FSDP_JOB_SECRET, from the file that --job-secret-file names, or from
- * fsdp/job-secret in $XDG_CONFIG_HOME or ~/.config, if there is such a file. If there is no secret,
- * the first launcher makes one and prints the line that users type on the other hosts. */
+ * It comes from the file that --job-secret-file names. Without this option, it comes from
+ * $FSDP_JOB_SECRET. Without this variable, it comes from the file fsdp/job-secret in
+ * $XDG_CONFIG_HOME (default: ~/.config), if the file exists. If there is no secret, the first
+ * launcher makes one and prints the line that users type on the other hosts. */
 #pragma once
 #include <stdint.h>
 
@@ -21,8 +22,8 @@ typedef struct fsdp_job_secret {
 } fsdp_job_secret;
 
 /* Read the secret. `path` is the value of --job-secret-file, or NULL. *found is set to false if
- * there is no secret. $FSDP_JOB_SECRET is removed from the environment, so that ranks do not get
- * it.
+ * there is no secret. If the secret comes from $FSDP_JOB_SECRET, this variable is removed from the
+ * environment, so that ranks do not get it.
  * @return FSDP_ERR_INVALID for a secret that is too short, or a file that others may read;
  * FSDP_ERR_UNSUPPORTED in a build without nettle */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret,

@@ -4,8 +4,8 @@
  * created, the table of the ISA that the caller names is chosen or, if the caller names none, the
  * table of the best ISA that the CPU has. All arguments are raw pointers and sizes. The caller must
  * have checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
- * elements) is given. "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call
- * have the same dtype, unless the function has two dtype arguments. Arithmetic is in float32.
+ * elements) is given. If a comment does not restrict the argument `dtype`, it is float32, bfloat16
+ * or float16, except in fill() and cast(), which accept every dtype. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads. Two calls
  * with the same inputs give the same bits. Sums over rows are divided into blocks of a fixed size,
@@ -201,7 +201,7 @@ typedef struct fsdp_clip_result {
  * where the terms are added in this order and in double. If power is INFINITY, norm is the largest
  * of `sums`, and NaN counts as the largest. It also computes scale = min(1, max_norm / (norm +
  * 1e-6)), or scale = 1 if max_norm is INFINITY. If norm is NaN, scale is NaN. The step is refused
- * if one of `losses` is not finite or, if refuses_norm is true, if the norm is not finite. */
+ * if one of `losses` is not finite, or if norm is not finite and refuses_norm is true. */
 typedef struct fsdp_clip_args {
     const double *sums; /* [n] */
     int64_t n;
@@ -353,7 +353,7 @@ typedef struct fsdp_float8_cast_args {
     bool transposed;
 } fsdp_float8_cast_args;
 
-/* The arguments of float8_decode(), which computes the values or the transpose of the matrix codes
+/* The arguments of float8_decode(). It computes the values or the transpose of the matrix `codes`
  * [rows, columns]. */
 typedef struct fsdp_float8_decode_args {
     const uint8_t *codes;
@@ -476,7 +476,7 @@ typedef struct fsdp_kernels {
     /* Compute the rotary embedding (Su et al. 2021). In each head of row t, the pair of elements j
      * and j + K/2 is rotated by an angle. The cosine of this angle is table[positions[t]][j], and
      * the sine is table[positions[t]][j + K/2]. If `inverse` is true, the rotation is in the
-     * opposite direction. x and out [T, heads * K] have dtype f and may be the same array. table
+     * opposite direction. x and out [T, heads * K] have `dtype` and may be the same array. table
      * [*, K] is f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
@@ -527,7 +527,7 @@ typedef struct fsdp_kernels {
      * dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
-    /* Compute the softmax cross-entropy of logits [rows, V] (dtype f, row stride ld >= V) and
+    /* Compute the softmax cross-entropy of logits [rows, V] (of `dtype`, row stride ld >= V) and
      * labels [rows]. A row whose label is negative is ignored. losses [rows] f32 are set to
      * -log(softmax of the label), or to 0 if the row is ignored. If `gradient` is true, the logits
      * are overwritten with (softmax - onehot) * factor, or with 0 if the row is ignored. */
@@ -580,10 +580,10 @@ typedef struct fsdp_kernels {
     void (*float8_descale)(fsdp_kernel_context *c, const fsdp_float8_descale_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */
-    /* Compute dst [n] f32 = scale * the sum over i of the arrays src[i] [n] (dtype f). The sources
-     * are added as an aligned binary tree over i: ((0+1)+(2+3))+... If one level of the tree has an
-     * odd number of terms, the last of them becomes a term of the next level unchanged. dst may be
-     * one of the sources. */
+    /* Compute dst [n] f32 = scale * the sum over i of the arrays src[i] [n] (of `dtype`). The
+     * sources are added as an aligned binary tree over i: ((0+1)+(2+3))+... If one level of the
+     * tree has an odd number of terms, the last of them becomes a term of the next level unchanged.
+     * dst may be one of the sources. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     void (*tree_sum_rows)(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args);

@@ -102,9 +102,9 @@ static bool has_accelerate_flag(const fsdp_options *options)
 }
 
 /* With FSDP1, fsdp_reshard_after_forward contains a sharding strategy: its name, or its number in
- * the menu of `accelerate config`. Replace such a number, which the option parser has not
- * recognized as a strategy, by the value of the name. If a source of higher precedence gave
- * fsdp_sharding_strategy, reset reshard_after_forward to its default. */
+ * the menu of `accelerate config`. The option parser does not know that a number means a strategy,
+ * so replace the number by the value that the strategy's name has. If a source of higher precedence
+ * gave fsdp_sharding_strategy, reset reshard_after_forward to its default. */
 static void derive_reshard(fsdp_accelerate_config *a, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "fsdp-reshard-after-forward");

@@ -45,9 +45,11 @@ enum {
 /* The place of this process's ranks in a job of several hosts. MPI's daemon starts each rank
  * through a launcher of one rank (src/hosts/rank_stage.c). */
 typedef struct fsdp_launch_share {
-    int first_rank, world_size; /* RANK of this launcher's first process, and WORLD_SIZE */
-    int first_local_rank,
-        local_world_size; /* LOCAL_RANK of this launcher's first process, and LOCAL_WORLD_SIZE */
+    /* first_rank: RANK of this launcher's first process. world_size: WORLD_SIZE. */
+    int first_rank, world_size;
+    /* first_local_rank: LOCAL_RANK of this launcher's first process. local_world_size:
+     * LOCAL_WORLD_SIZE. */
+    int first_local_rank, local_world_size;
     int group_rank, group_world_size; /* index of the host, and number of hosts */
     int restarts;                     /* TORCHELASTIC_RESTART_COUNT */
     /* Socket to the launcher of this host; -1: none. Each byte that arrives is the number of a
@@ -185,6 +187,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_launch_check_script(const char *path, bool no_p
 
 /* --- binding.c --- */
 /* Choose the processors of each rank (launch->cpus). launch->cpus stays NULL, and no rank is bound,
- * if `bind` is FSDP_BIND_NONE or if there is only one rank. launch->cpus also stays NULL if `bind`
- * is FSDP_BIND_CORE and there are more ranks than processors. */
+ * if `bind` is FSDP_BIND_NONE, if there is only one rank, or if the system does not report which
+ * processors the launcher may use. launch->cpus also stays NULL if `bind` is FSDP_BIND_CORE and
+ * there are more ranks than processors. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind);

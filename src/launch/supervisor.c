@@ -289,10 +289,11 @@ static void read_parent(supervisor *s, struct pollfd *parent)
     }
 }
 
-/* If the host has a launcher, users and batch systems signal that launcher, which controls this
- * process. A batch system also signals all other processes of the job, so ignore signals that do
- * not come from the parent. MPI's daemon, the parent, sends signals when a rank has failed
- * elsewhere. SIGUSR1 is ignored, because mpirun only passes it on. */
+/* Read the signals that this process has received. If this process watches one rank for the
+ * launcher of its host, that launcher passes on the user's signals (read_parent()). In this case,
+ * only a signal from the parent, MPI's daemon, has an effect: it means that a rank has failed
+ * elsewhere. Other signals are ignored, because a batch system may signal all processes of a job.
+ * SIGUSR1 is always ignored, because mpirun merely passes it on. */
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;

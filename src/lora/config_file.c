@@ -21,8 +21,8 @@ struct fsdp_lora_file {
 
 /* --- values that are refused --- */
 
-/* The known keys. Either their value is read below, or they do not change what an adapter computes
- * once the adapter's values have been read. */
+/* The known keys. Each of them is read below or has no influence on what an adapter computes after
+ * its weights have been loaded. */
 static const char *const known_keys[] = {
     "alpha_pattern",
     "auto_mapping",
@@ -354,8 +354,8 @@ static void set_patterns(fsdp_json_node root, const char *key, const fsdp_lora_p
         set_number(object, patterns[i].key, patterns[i].value);
 }
 
-/* Write modules_to_save: the names in the configuration, and the names that peft adds for a
- * classifier. */
+/* Write modules_to_save: the names in the configuration and, if the model has a classifier, the
+ * name of the classifier, which peft also adds. */
 static void set_modules_to_save(fsdp_json_node root, const fsdp_lora_config *c,
                                 const fsdp_module *model)
 {

@@ -137,7 +137,7 @@ static fsdp_status refuse_no_target(application *a)
 
 /* --- adapters --- */
 
-/* Add to `layer` a Linear called `name` without a bias. */
+/* Add a Linear without a bias to `layer` as its child `name`. Set *weight to its weight. */
 static fsdp_status add_matrix(fsdp_module *layer, const char *name, int64_t in, int64_t out,
                               fsdp_init init, fsdp_parameter **weight)
 {

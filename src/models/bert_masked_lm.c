@@ -24,7 +24,8 @@ typedef struct labelled {
     int32_t *rows, *labels; /* [n]; one block, owned, freed by fsdp_free(rows) */
 } labelled;
 
-/* Return the labelled rows of the scope's batch. If there is not enough memory, the scope fails. */
+/* Return the rows of the scope's batch that have a label. If there is not enough memory, the scope
+ * fails. */
 static labelled find_labelled(fsdp_scope *s)
 {
     const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;

@@ -26,7 +26,8 @@ static void set_dropout(fsdp_model_config *config, double p)
 /* Set the number of labels. If *config is the configuration of a BertModel, change it to that of a
  * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. If the
  * number of labels changes between one and several, also set the problem type: regression for one
- * label, single-label classification for several. But a multi-label classifier stays one. */
+ * label, single-label classification for several. The problem type of a multi-label classifier
+ * never changes. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     fsdp_bert_config *c = &config->bert;

@@ -266,8 +266,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Append the names of the keys of a generation_config.json that this program does not know to
- * c->unsupported. A name for which c->unsupported is too small is left out. */
+/* Append to c->unsupported the names of those keys of a generation_config.json that this program
+ * does not know. A name for which c->unsupported is too small is left out. */
 static void find_unknown(fsdp_json_node root, fsdp_generation_config *c)
 {
     for (fsdp_json_node v = fsdp_json_first(root); v.value; v = fsdp_json_next(v)) {

@@ -94,8 +94,8 @@ struct fsdp_model_type {
      * if the name is unknown. The function pointer is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The members below, to tied_head_to_save, describe the weights in a file. Note [Tied heads] in
-     * registry.c says when the head of a model is tied to an embedding. */
+    /* The members from base_prefix to tied_head_to_save describe the weights in a file. Note [Tied
+     * heads] in registry.c says when the head of a model is tied to an embedding. */
     const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the saved weights lack them, e.g. "classifier".
      * NULL: none. */

@@ -90,8 +90,7 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    /* The old sequences of the prompt with index `prompt` end before index `end`.
-     */
+    /* `end` is the index after the last old sequence of the prompt with index `prompt`. */
     int32_t end = c->prompts ? offsets[1] : 0;
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)

@@ -34,7 +34,8 @@ typedef struct fsdp_rule_texts {
 typedef struct fsdp_length_decay {
     /* the scores of the end-of-sequence ids are raised only after this number of new ids */
     int64_t start;
-    /* `start + i` new ids raise a score by |score| * (factor^i - 1); 0: the setting is not used */
+    /* after `start + i` new ids, |score| * (factor^i - 1) is added to a score; 0: the setting is
+     * not used */
     double factor;
 } fsdp_length_decay;
 

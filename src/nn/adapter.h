@@ -6,8 +6,8 @@
  *
  * with A [r, in] and B [out, r], where r is small. An adapter belongs to the parameter W, not to
  * the module that contains it. So the forwards of models do not change: the functions that apply a
- * weight to an input call fsdp_adapter_add(). A tied weight that is also the table of an embedding
- * may have an adapter, too: lookups do not use it.
+ * weight to an input call fsdp_adapter_add(). A weight may also be the table of an embedding (tied
+ * weights). Lookups in this table do not use the adapter.
  *
  * A and B are ordinary parameters of two modules below the linear layer, lora_A and lora_B. They
  * belong to the unit of the block around them, and are sharded, gathered and reduced with it. */

@@ -145,7 +145,7 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
 /* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs the
  * layer's forward a second time. The input of the first layer is the embeddings. They are computed
- * from ids by lookups, a sum, a norm and dropout, which is less work than a single product. So a
+ * from ids by lookups, a sum, a norm and dropout, which is less work than one matrix product. So a
  * checkpointed first layer does not keep the embeddings. It calls the module of the embeddings
  * itself, in forward and again when backward recomputes the layer. This saves the memory of a
  * tensor [T, D]. The weight of the embeddings belongs to a unit that encloses the layers, so it is

@@ -317,7 +317,8 @@ static void draw_normal(const fsdp_parameter *p, uint64_t key)
 }
 
 /* Write elements [first, first + n) of the whole parameter, drawn from [-bound, bound), to elements
- * [to, to + n) of this rank's tensor. Each call of the generator gives four elements. */
+ * [to, to + n) of this rank's tensor. The generator gives four numbers for each counter. Element e
+ * is made from number e % 4 for counter e / 4. */
 static fsdp_status draw_uniform_run(const fsdp_parameter *p, uint64_t key, int64_t first, int64_t n,
                                     int64_t to)
 {

@@ -5,14 +5,15 @@
  * Its values never exist as a whole except while its unit is gathered: then operations read them in
  * param_dtype (src/fsdp/storage_quantized.c).
  *
- * The parameter is cut among ranks where a block of scales begins, that is after each 256 * 64
- * elements with double quantization, and after each 64 elements without. So a rank stores the same
- * bytes that a single rank would store for these elements. The part of a rank has the indices of
- * its elements, then zeros up to a multiple of 64 bytes, and then the scales of its blocks: a byte
- * each with double quantization, and a float32 each without.
+ * The parameter is cut among ranks where a block of scales begins. With the usual block sizes, this
+ * is after each 256 * 64 elements with double quantization, and after each 64 elements without. (A
+ * file may have other block sizes.) So a rank stores the same bytes that a single rank would store
+ * for these elements. The part of a rank has the indices of its elements, then zeros up to a
+ * multiple of 64 bytes, and then the scales of its blocks: a byte each with double quantization,
+ * and a float32 each without.
  *
- * Double quantization also needs one float32 for every 256 scales, and the numbers of a map. These
- * are small, so every rank has all of them. */
+ * Double quantization also needs one float32 for each block of scales (256, usually), and the
+ * numbers of a map. These are small, so every rank has all of them. */
 #pragma once
 #include "src/kernels/kernels.h"
 #include "src/nn/module.h"

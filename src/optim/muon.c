@@ -1,5 +1,5 @@
-/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it, with AdamW for the groups whose
- * parameters are not matrices of blocks (use_adamw).
+/* Muon (Jordan et al. 2024), as torch.optim.Muon computes it. Muon is for the matrices in the
+ * blocks of a model. All other parameters belong to groups with use_adamw, which AdamW updates.
  *
  * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration
  * (newton_schulz.h), which needs the whole matrix. The ranks of a group take turns: of W
@@ -116,7 +116,7 @@ typedef struct work {
     part *parts;
     size_t n;
     /* float32, as large as the largest shard. scaled: the gradient times a factor; later the
-     * update. ahead: the momentum with nesterov */
+     * update. ahead: used only with nesterov: momentum * momentum_buffer + scaled */
     fsdp_tensor *scaled, *ahead;
     /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
      * other whole matrix */

@@ -44,8 +44,8 @@ static fsdp_status multiply(const fsdp_newton_schulz *w, fsdp_gemm_args args)
     return w->device->kernels->gemm(w->device->context, &args);
 }
 
-/* One step of the iteration: X = a X + (b G + c G G) X with G = X X^T. If X has more rows than
- * columns, X = a X + X (b G + c G G) with G = X^T X, which is the same for X^T. */
+/* Do one step of the iteration: X = a X + (b G + c G G) X with G = X X^T. If X has more rows than
+ * columns, do this step for X^T instead: X = a X + X (b G + c G G) with G = X^T X. */
 static fsdp_status iterate(const fsdp_newton_schulz *w, const fsdp_muon_options *options,
                            int64_t rows, int64_t cols, void *x)
 {

@@ -4,7 +4,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/tensor.h>
 
-/* The memory of iterations, one after another. m is the shorter side of a matrix. */
+/* Memory for one iteration at a time. m is the shorter side of the matrix. */
 typedef struct fsdp_newton_schulz {
     fsdp_device *device;
     fsdp_tensor *gram, *polynomial; /* [m, m] bfloat16 */
@@ -19,8 +19,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_newton_schulz_open(fsdp_device *device, int64_t
                                                     int64_t side, int64_t rows,
                                                     fsdp_newton_schulz *n);
 void fsdp_newton_schulz_close(fsdp_newton_schulz *n);
-/* Make the matrix x [rows, cols], bfloat16, orthogonal, with ns_coefficients, ns_steps and eps of
- * the options. The norm is rounded to bfloat16, as in torch. */
+/* Make the bfloat16 matrix x [rows, cols] orthogonal. ns_coefficients, ns_steps and eps are those
+ * of `options`. x is first divided by its norm, which is rounded to bfloat16, as in torch. */
 FSDP_MUST_CHECK fsdp_status fsdp_newton_schulz_run(const fsdp_newton_schulz *n,
                                                    const fsdp_muon_options *options, int64_t rows,
                                                    int64_t cols, void *x);

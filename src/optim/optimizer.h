@@ -33,9 +33,8 @@ typedef struct fsdp_update {
     fsdp_halves halves;
     void *state[FSDP_MAX_OPTIMIZER_STATE];
     fsdp_dtype state_dtype;
-    /* NULL: the step only switches between training and evaluation
-     * (fsdp_optimizer_class.train_mode)
-     */
+    /* NULL: the step only switches between training and evaluation: see train_mode in
+     * fsdp_optimizer_class */
     const float *grad;
     float *kept; /* [n] values of training during evaluation; NULL: they are not kept */
     void *copy;  /* if not NULL, the new values are also stored here, rounded to copy_dtype */
@@ -120,8 +119,8 @@ typedef struct fsdp_optimizer_class {
      * set. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
-    /* Changes what a step changes in the options of a group. Called for each group before its
-     * parameters are updated. NULL: a step changes nothing there. */
+    /* Makes the changes that a step makes to the options of a group. Called for each group before
+     * its parameters are updated. NULL: a step does not change the options. */
     void (*begin_group)(fsdp_optimizer_options *options);
     /* Returns the address of a flag in `options`. While it is false, the parameters have their
      * values for evaluation, and no step is allowed. NULL: they always have the same values. */
@@ -173,9 +172,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
  * helper for fsdp_optimizer_class.check(). */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
-/* Like fsdp_optimizer_step(), but if `clip` is not NULL, the kernels read the factor from this
- * address on the device (fsdp_clip_result in kernels.h) instead. If `clip` is not NULL, the
- * optimizer's steps must be element-wise. */
+/* Do a step, as fsdp_optimizer_step() does. But if `clip` is not NULL, ignore grad_scale: the
+ * kernels multiply the gradients by clip->scale, which they read in the device's memory
+ * (fsdp_clip_result in kernels.h). The optimizer's steps must then be element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */

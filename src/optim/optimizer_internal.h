@@ -52,8 +52,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_fill_state(const fsdp_tensor *local,
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_prepare_parameter(fsdp_optimizer *o, size_t i,
                                                              fsdp_tensor *grad);
 /* Update the items. If `clip` is not NULL, the kernels read the gradients' factor from it,
- * otherwise they use grad_scale. If is_step is true, the step may change the options of the groups.
- */
+ * otherwise they use grad_scale. If is_step is true, the options of the groups may be changed. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_update_items(fsdp_optimizer *o, float grad_scale,
                                                         const fsdp_clip_result *clip, bool is_step);
 

@@ -80,8 +80,8 @@ typedef struct fsdp_row_values {
     int64_t column;
     const double *rows; /* one number for each row, in device memory */
     int64_t n;          /* number of rows */
-    /* The tensor is sharded along a dimension other than 0, so `rows` are not rows of the whole
-     * tensor. They are combined one after another into one number. */
+    /* true: the tensor is sharded along a dimension other than 0, so the numbers in `rows` do not
+     * belong to rows of the whole tensor. They are combined one after another into one number. */
     bool in_order;
 } fsdp_row_values;
 /* Start a kernel that combines the rows of each segment, as sums->op says: add them up, or take the

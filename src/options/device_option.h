@@ -18,8 +18,8 @@ extern const char *const fsdp_device_words[];
         .completions = fsdp_device_words, .metavar = "KIND", .help = FSDP_DEVICE_HELP              \
     }
 
-/* Check the value `name` of --device, for the spec's check(). The message says where the value was
- * given. If `plans` is false, the command computes: FSDP_ERR_INVALID for meta, and
+/* Check the value `name` of --device, for the spec's check(). An error message says where the value
+ * was given. If `plans` is false, the command computes, so return FSDP_ERR_INVALID for meta, and
  * FSDP_ERR_UNSUPPORTED for cuda in a build without CUDA. This function does not check whether the
  * machine has the GPU; creating the device does. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_device_option(const fsdp_options *options, const char *name,

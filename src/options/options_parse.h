@@ -19,8 +19,8 @@ typedef struct fsdp_option_given {
     size_t n_items;
     fsdp_option_origin origin;
     const char *where; /* "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE" */
-    const char *key;   /* file: the option's name as the file spells it; else NULL, because `where`
-                          already has the name */
+    const char *key;   /* for a file, the option's name as the file spells it; else NULL, because
+                          `where` already has the name */
 } fsdp_option_given;
 
 struct fsdp_options {
@@ -38,7 +38,7 @@ struct fsdp_options {
         fsdp_option_origin origin;
         const char *where; /* for messages: the flag as the user wrote it, the name of the
                               environment variable, or "file:line"; NULL for a default */
-        const char *key;   /* a file: the option's name as the file spells it; else NULL */
+        const char *key;   /* for a file, the option's name as the file spells it; else NULL */
         const char *text;  /* the value as it was given; NULL for a default, for a boolean without a
                               value, and for a sequence */
         bool says_nothing; /* the value asks for nothing; see fsdp_options_asked_for() */

@@ -104,7 +104,7 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
-/* Return true if the key names a known map. */
+/* Return true if the key is the name of a section, whose value must be a map. */
 static bool is_section(const yaml_reader *r, const yaml_node_t *key)
 {
     const fsdp_options_spec *spec = r->options->spec;

@@ -28,8 +28,8 @@ typedef struct fsdp_interconnect {
     double latency_s;   /* the latency of a message; 0 or more */
 } fsdp_interconnect;
 
-/* Return what the host of rank 0 sends in an all-gather of `bytes` bytes, the size of the whole
- * unit, over `ranks` ranks, `local` of them on each host. */
+/* Return what the host of rank 0 sends in an all-gather over `ranks` ranks, of which `local` are on
+ * each host. `bytes` is the size of the whole unit. */
 fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, int ranks,
                                    int local);
 /* Return what a host sends in an exchange between `hosts` hosts, in which each of its `local` ranks

@@ -11,11 +11,11 @@
 #include "src/report/human.h"
 #include "src/report/table.h"
 
-/* The candidates, the cheapest first. To add one, write its function in remedies.c, and put it
- * where its cost is. */
+/* A change of the run that may save memory; see fit.h. The table below begins with the cheapest
+ * candidate. To add one, write its function in remedies.c, and add a row where its cost belongs. */
 typedef struct candidate {
     fsdp_remedy_fn *apply;
-    const char *cost; /* what the change costs, after its flag */
+    const char *cost; /* a text: the flag of the change, and what the change costs */
     bool repeats;     /* it may be applied several times; the flags of the last time count */
     /* A candidate that contradicts this one. It is left out when this one is added. NULL: none. */
     fsdp_remedy_fn *replaces;
@@ -24,7 +24,7 @@ typedef struct candidate {
 static const candidate candidates[] = {
     {fsdp_remedy_save_in_step, "--no-async-save: a step that saves waits for the disk", false,
      NULL},
-    /* less memory for more communication, or for recomputation: the same numbers */
+    /* These cost more communication or recomputation, but give the same numbers. */
     {fsdp_remedy_reshard, "--sharding-strategy: weights are gathered again in backward", false,
      NULL},
     {fsdp_remedy_checkpoint_ops,
@@ -36,7 +36,7 @@ static const candidate candidates[] = {
     {fsdp_remedy_split_batch,
      "--gradient-accumulation-steps: smaller products, and each micro-step gathers and reduces",
      true, NULL},
-    /* other numbers, with about the same loss */
+    /* These give other numbers, with about the same loss. */
     {fsdp_remedy_bf16, "--bf16: activations and weights are rounded to bfloat16 in products", false,
      NULL},
     {fsdp_remedy_adamw_8bit, "--optimizer adamw_8bit: moments are rounded to 8 bits", false, NULL},
@@ -50,10 +50,10 @@ static const candidate candidates[] = {
      "their products have operands of 8 bits, which changes the loss more than bfloat16, and the "
      "casts make steps slower on a CPU",
      false, NULL},
-    /* as slow as a disk */
+    /* This is as slow as a disk. */
     {fsdp_remedy_activation_offload,
      "--activation-offload: inputs of blocks are written to a file and read again", false, NULL},
-    /* another training */
+    /* The others change what is trained, or are as slow as a disk, too. */
     {fsdp_remedy_lora, "--lora-r: only an adapter is trained", false,
      fsdp_remedy_float8_all_gather},
     {fsdp_remedy_load_in_4bit, "--load-in-4bit: the frozen weights are rounded to 4 bits", false,
@@ -79,8 +79,9 @@ static void free_row(fsdp_fit_row *row)
     *row = (fsdp_fit_row){0};
 }
 
-/* Apply the chosen candidates to *c, and add their flags to `all`. `last` gets the flags of
- * candidate number `of`. Return false if a chosen candidate has nothing to change in *c. */
+/* Apply the chosen candidates (s->times) to *c, and append their flags to `all`. Also append the
+ * flags of candidate `of` to `last`. Return false if a chosen candidate has nothing to change in
+ * *c. */
 static bool apply_candidates(const search *s, fsdp_train_config *c, fsdp_str *all, int of,
                              fsdp_str *last)
 {

@@ -23,7 +23,7 @@ static fsdp_transfer *head(fsdp_link_queue *q)
     return q->ended < q->n ? &q->transfers[q->ended] : NULL;
 }
 
-/* Return the rate at which each transfer in progress sends now. */
+/* Return the rate of each transfer that is sending at the present time. */
 static double rate(fsdp_host_link *link)
 {
     int sending = 0;

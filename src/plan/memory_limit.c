@@ -36,7 +36,7 @@ static fsdp_remedy_fn *const remedies[] = {fsdp_remedy_checkpoint, fsdp_remedy_s
                                            fsdp_remedy_bf16,       fsdp_remedy_adamw_8bit,
                                            fsdp_remedy_adafactor,  fsdp_remedy_offload};
 
-/* The remedies that are applied together, as flags, and the memory of a host with them. */
+/* A set of remedies: their flags, and fsdp_plan_limited_bytes() of a plan with these remedies. */
 typedef struct trial {
     fsdp_str flags;
     int64_t bytes;
@@ -186,7 +186,8 @@ fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_s
     return status;
 }
 
-/* Find what would fit and describe it. Fails if no plan can be made. */
+/* Find remedies with which the run fits, and append a text about them to `text`. Fails if no plan
+ * can be made. */
 static fsdp_status describe_remedy(const judge *j, fsdp_str *text)
 {
     trial t = {0};

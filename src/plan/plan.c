@@ -20,8 +20,8 @@
 
 enum {
     MAX_STEPS = 5,
-    /* Rows from a token file are assumed to have at most this number of tokens. Other rows are
-     * assumed to have this number of tokens if nothing limits their length. */
+    /* For a run without a maximum length: the assumed length of a row if nothing else limits it.
+     * See default_length(). */
     ROW_TOKENS = 1024
 };
 
@@ -280,8 +280,9 @@ static fsdp_status watch_unit(const char *path, fsdp_module *m, void *arg)
 /* --- the batch --- */
 
 /* Set p->source_length for a run without --max-seq-length. Rows then have at most as many tokens as
- * the model has positions, and at most ROW_TOKENS if they are from token files. If neither limit
- * exists, ROW_TOKENS is assumed. */
+ * the model has positions. Rows that take as many tokens as fit (token files, packing, and
+ * plain text for a causal model) also have at most ROW_TOKENS tokens. If neither limit exists,
+ * ROW_TOKENS is assumed. */
 static fsdp_status default_length(const walk *w, fsdp_plan *p)
 {
     const int64_t positions = w->trainer.model->info.max_positions;
@@ -451,10 +452,10 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Return true if the last step has the same peaks as the step before it, and if both steps leave
- * the same memory allocated. The first steps may differ, because the buffers that stay allocated
- * between steps depend on the order in which units ask for buffers (Note [Idle memory] in
- * src/fsdp/buffer.h). */
+/* Return true if the last step has not raised the peaks, and if it and the step before it leave the
+ * same memory allocated. `before` is the plan before the last step. The first steps may differ,
+ * because the buffers that stay allocated between steps depend on the order in which units ask for
+ * buffers (Note [Idle memory] in src/fsdp/buffer.h). */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&

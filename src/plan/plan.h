@@ -83,7 +83,7 @@ typedef struct fsdp_plan_event {
     /* The bytes of the event, as fsdp_unit_event in src/fsdp/observer.h describes them. 0 for
      * FSDP_PLAN_BEGIN, FSDP_PLAN_END and FSDP_PLAN_RESHARD, and if the collective has no peers. */
     uint64_t bytes;
-    double flops; /* operations of matrix products from the begin of the step to the event */
+    double flops; /* operations of matrix products from the beginning of the step to the event */
 } fsdp_plan_event;
 
 typedef struct fsdp_plan {
@@ -150,8 +150,8 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
  * for cards, what the allocators of all ranks that share a card reserve. */
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
-/* Return the bytes that one rank needs: its share of fsdp_plan_limited_bytes(). If the plan is for
- * cards, this is what all ranks that share a card reserve. */
+/* Return the bytes that one rank needs: its share of fsdp_plan_host_bytes(). But if the plan is for
+ * cards, return fsdp_plan_limited_bytes(), the bytes of all ranks that share a card. */
 int64_t fsdp_plan_rank_bytes(const fsdp_plan *plan);
 
 /* Print the first two lines of a plan: the model, the ranks and the batch. */

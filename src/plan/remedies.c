@@ -114,8 +114,8 @@ bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Compute in bfloat16, and store the master weights in bfloat16, too. AdamW rounds the weights
- * stochastically, so that small updates are not lost. */
+/* Compute in bfloat16, and store the master weights in bfloat16, too. Adam optimizers round
+ * the weights stochastically, so that small updates are not lost. */
 bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool rounds = !c->bf16_stochastic_round && (fsdp_optimizer_is_adam(c->optimizer) ||

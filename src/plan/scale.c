@@ -19,8 +19,8 @@ typedef struct unit_state {
     double gather_bytes; /* size of the unit's all-gather; 0: nothing is gathered */
     bool is_gathering;
     size_t gather;     /* number of the gather in progress, if is_gathering */
-    bool is_secondary; /* the unit was freed after forward, but its host or a few ranks still keep
-                          its parameters */
+    bool is_secondary; /* the unit was freed after forward; if fsdp_plan_unit.kept_ranks is not 0,
+                          that number of ranks still keep its parameters */
     bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas */
     size_t lanes;      /* number of the transfer of the lane or the sums, if sends_lanes */
     size_t next_post;  /* index in the timeline where the search for the next post continues */

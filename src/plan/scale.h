@@ -6,7 +6,7 @@
  * that exchange.h and host_link.h give. Where the program waits for a collective, the estimate
  * waits too, and counts the time as exposed. All ranks are equal, so one rank is simulated.
  *
- * The time of small collectives (counts, losses, and the norm) is added at the end of the step.
+ * The time of small collectives (counts, losses and scales) is added at the end of the step.
  *
  * Note [Stragglers]. The compute time of a rank varies from step to step. The estimate assumes
  * that, in each step, the time of each rank is multiplied by a factor, and that the factors are

@@ -56,7 +56,7 @@ static fsdp_status wrong_sizes(const char *text, const char *why)
                       text, why, MAX_RANKS);
 }
 
-/* Read a rank count at *text, and move *text behind it. Return 0 if there is no number from 1 to
+/* Read a rank count at *text, and advance *text past it. Return 0 if there is no number from 1 to
  * MAX_RANKS. */
 static int read_ranks(const char **text)
 {

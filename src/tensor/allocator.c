@@ -347,9 +347,9 @@ static size_t free_bytes(const fsdp_block *b)
  * because less memory must be added there. The rule is different if the block is for a gradient
  * (belongs_high). A gradient at the low end would later be between two free blocks and prevent them
  * from coalescing. So for a gradient, the low end is chosen only if it needs less additional memory
- * than the high end by at least half of `wanted`. If the chosen end has no addresses left, memory
- * is added at the other end. If the other end has no addresses left either, memory is added to a
- * new arena. */
+ * than the high end by at least half of `wanted`. An end cannot grow if it has no addresses left,
+ * and the low end cannot grow if the block there is in use. If the chosen end cannot grow, memory
+ * is added at the other end. If neither end can grow, memory is added to a new arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {

@@ -27,9 +27,9 @@
  * that forward allocated before the gradients. So each gradient is placed at the highest free
  * address at which there is enough space. The freed activations below the gradients can then
  * coalesce. The exception is a gradient that is computed in forward (a head with a fused loss),
- * when all activations are in memory and the logits are still to be allocated. If the logits need a
- * little more than the free memory at the high end, the range must grow there, and a gradient at
- * the high end would prevent this. */
+ * when all activations are in memory and the logits are still to be allocated. If the free memory
+ * at the high end is a little too small for the logits, the range grows there, and the free and the
+ * new memory together are one block. A gradient between the two would prevent this. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -40,8 +40,8 @@ typedef struct fsdp_block fsdp_block;
 typedef struct fsdp_memory_source {
     /* Reserve `bytes` bytes of addresses, without memory. */
     fsdp_status (*reserve)(void *self, size_t bytes, void **base);
-    /* Back the addresses [at, at + bytes) with memory. They are inside a reserved range, and `at`
-     * and `bytes` are multiples of growth_bytes. */
+    /* Back the addresses [at, at + bytes) with memory. They are inside a reserved range. `bytes`
+     * and the distance from the beginning of this range to `at` are multiples of growth_bytes. */
     fsdp_status (*commit)(void *self, void *at, size_t bytes);
     /* Give a reserved range back to the system, with its memory. */
     void (*release)(void *self, void *base, size_t bytes);
@@ -67,7 +67,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_allocator_create_from(const fsdp_memory_source 
                                                        fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
 /* Set a function that waits until no kernel uses memory any more. The allocator calls it before it
- * returns a block to the system, which it does only under AddressSanitizer. */
+ * returns a block to the system, which it does only if each block is an allocation of its own. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
 /* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes. On the meta device, *data is

@@ -32,8 +32,8 @@ typedef struct fsdp_card {
     char code[FSDP_CARD_CODE_BYTES];
 } fsdp_card;
 
-/* The questions that this library asks CUDA about cards. Each function initializes the driver. Only
- * free_bytes() allocates memory on a card. */
+/* The functions through which this library asks CUDA about cards. They may initialize the driver.
+ * Only free_bytes() allocates memory on a card. */
 typedef struct fsdp_card_ops {
     fsdp_status (*count)(int *n); /* Set *n to the number of cards. Return FSDP_ERR_UNSUPPORTED if
                                      there is no card; the message says why. */

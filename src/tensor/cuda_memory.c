@@ -1,8 +1,8 @@
 /* Memory of a card, for an allocator. The allocator's arenas are ranges of virtual addresses. When
  * an arena grows, it gets more memory through the driver's virtual memory management
- * (cuMemAddressReserve, cuMemCreate, cuMemMap). So they grow in place, as arenas of host memory do.
- * The driver's functions are looked up at run time, because a machine without a card has no driver
- * to link with. */
+ * (cuMemAddressReserve, cuMemCreate, cuMemMap). So it grows in place, as an arena of host memory
+ * does. The driver's functions are looked up at run time, because a machine without a card has no
+ * driver to link with. */
 #include "src/tensor/cuda_memory.h"
 
 #include <cuda.h>

@@ -7,9 +7,9 @@
 
 typedef struct fsdp_cuda_memory fsdp_cuda_memory;
 
-/* Create an allocator with memory of card `device`. The allocator gives memory that kernels of
- * `stream` may still use back to the driver only after these kernels have run. Arenas grow by
- * multiples of growth_bytes, which must be a multiple of 2 MiB, the granularity of the driver's
+/* Create an allocator with memory of card `device`. Kernels of `stream` use the memory. So memory
+ * is given back to the driver only after the kernels that were started before have run. Arenas grow
+ * by multiples of growth_bytes, which must be a multiple of 2 MiB, the granularity of the driver's
  * mappings. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream,
                                                   size_t growth_bytes, fsdp_cuda_memory **memory,

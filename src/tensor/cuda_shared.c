@@ -9,7 +9,7 @@
 #include "src/tensor/device.h"
 
 /* cudaIpcGetMemHandle() gives other processes access to the driver's whole block, not only to the
- * bytes of one cudaMalloc(). So the size of each buffer is rounded up to whole blocks, so that no
+ * bytes of one cudaMalloc(). So the size of each buffer is rounded up to whole blocks. Then no
  * other buffer is in these blocks. */
 #define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 

@@ -5,7 +5,7 @@
 static fsdp_status meta_open(fsdp_device *device, const fsdp_device_options *options)
 {
     /* In some builds, each block of host memory is an allocation of its own (blocks_are_alone). In
-     * these builds, plans for the CPU count memory as if each block were alone, too. */
+     * these builds, plans for the CPU count memory in the same way. */
     fsdp_memory_source source = fsdp_host_memory_source();
     if (strcmp(options->name, "meta:cuda") == 0) {
         device->traits = &fsdp_cuda_traits;

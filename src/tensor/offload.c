@@ -328,8 +328,8 @@ static fsdp_status alloc_parts(offload_set *set)
     return FSDP_OK;
 }
 
-/* Start reading a set that is in state SET_OUT. If an allocation fails, first free the memory of
- * all idle sets of its kind. */
+/* Start reading a set that is in state SET_OUT. If its memory cannot be allocated, free the memory
+ * of all idle sets of its kind, and try again. */
 static fsdp_status bring_in(offload_set *set)
 {
     FSDP_TRY(make_room(set, IDLE_SETS));

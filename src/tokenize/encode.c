@@ -208,7 +208,8 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         out->empty_rows += out->example.source.len == 0;
         out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
     }
-    /* batch->used includes one NUL per record */
+    /* batch->used includes the NUL after each record. A PAIR has a second NUL, which is counted as
+     * text. */
     out->text_bytes = (int64_t)batch->used - (int64_t)batch->len;
     if (batch->len == 0 || batch->kind == FSDP_RECORD_ARROW || batch->kind == FSDP_RECORD_EXAMPLE)
         out->text_bytes = 0;

@@ -41,7 +41,7 @@ typedef struct fsdp_encoded_part {
 typedef struct fsdp_encoded {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     int64_t text_bytes; /* bytes of the batch's records that are texts */
-    /* number of rows that were cut to a length limit, and of the tokens that were cut off */
+    /* numbers of rows that were cut to a length limit, and of tokens that were cut off */
     int64_t cut_rows, cut_tokens;
     int64_t masked_rows; /* number of rows in which some tokens have no loss */
     int64_t empty_rows;  /* rows without tokens */

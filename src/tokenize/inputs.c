@@ -91,8 +91,8 @@ static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
         rows->masking = &none;
 }
 
-/* For classification, find out what the labels of the training data are, as `fsdp train` does, and
- * let all rows be read so. Names of classes are moved to in->class_names. */
+/* For classification, find out what the labels of the training data are, as `fsdp train` does. All
+ * rows are then read in this way. Names of classes are moved to in->class_names. */
 static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_found_labels found;

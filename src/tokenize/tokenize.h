@@ -15,7 +15,7 @@
 typedef struct fsdp_tokenize_config {
     const char *tokenizer, *data, *validation_data, *output;
     int task;         /* fsdp_task */
-    int problem_type; /* CLASSIFICATION: an fsdp_problem_type plus 1; 0: what the labels are */
+    int problem_type; /* CLASSIFICATION: an fsdp_problem_type plus 1; 0: found from the labels */
     int format;       /* fsdp_tokenize_format */
     const char *task_prefix, *text_column, *target_column; /* NULL: not given */
     fsdp_chat_row_options chat;

@@ -7,11 +7,11 @@
  * cores can compute at the same time, as long as the rate is far below that of a core. Operations
  * between two products use the time of the product before them.
  *
- * A rank that has begun a product sleeps when it begins the next product, or a phase of a shared
- * buffer (src/comm/comm.h), or ends one. So its peers see each action of the rank at the time at
- * which a slower processor would have done it. If this time has passed already, the rank is late.
- * At the end of the process, a line on stderr says how much time the products were given, and by
- * how much the rank was late. */
+ * A rank that has begun a product sleeps before it begins the next product, and before it begins or
+ * ends a phase of a shared buffer (src/comm/comm.h). So its peers see each action of the rank at
+ * the time at which a slower processor would have done it. If this time has passed already, the
+ * rank is late. At the end of the process, a line on stderr says how much time the products were
+ * given, and by how much the rank was late. */
 #pragma once
 
 #ifdef FSDP_TESTING

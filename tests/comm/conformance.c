@@ -100,13 +100,13 @@ static fsdp_status check_gather(fsdp_group *group, size_t bytes)
     return status;
 }
 
-/* In round `i`, the rank that sends `reader` a piece, and the size of the piece. One rank may send
- * to several, and some get nothing. */
+/* Return the rank that sends a piece to `reader` in round `i`. A rank may send several pieces. */
 static int sender_of(int reader, int i, int world_size)
 {
     return (reader * 3 + i) / 2 % world_size;
 }
 
+/* Return the size of that piece; 0: the reader gets nothing. */
 static size_t bytes_for(int reader, int i)
 {
     static const size_t sizes[] = {FSDP_PIECE_BYTES, 0, 1, 4097};
@@ -261,8 +261,8 @@ static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
     return FSDP_OK;
 }
 
-/* Each rank writes a row for every rank and, after these, a byte for itself that all ranks read. A
- * rank reads its own row of every rank's rows. There are more ranges than fit in one message. */
+/* Each rank writes rows for every rank and, after these rows, a byte that all ranks read. Each rank
+ * then reads the rows that were written for it. There are more ranges than fit in one message. */
 static fsdp_status check_rows_for_readers(fsdp_group *group)
 {
     enum {
@@ -301,8 +301,9 @@ static fsdp_status check_rows_for_readers(fsdp_group *group)
     return FSDP_OK;
 }
 
-/* A sum in stages: each rank adds up a slice of the parts of its host, in place of the first of
- * them. Then every rank reads the sums of all hosts and writes a byte that all ranks read. */
+/* A sum in stages. First each rank adds up one slice of the parts of all ranks of its host, and
+ * writes the sum over this slice of the first part. Then every rank reads the sums of all hosts and
+ * writes a byte that all ranks read. */
 static fsdp_status check_stages(fsdp_group *group)
 {
     enum {

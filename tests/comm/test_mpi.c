@@ -117,7 +117,8 @@ static fsdp_status stop_last_rank(fsdp_group *group, void *arg)
     return expect_error(group, fsdp_barrier(group), "has not moved for");
 }
 
-/* With one rank on a host, the host's part of a buffer is the whole buffer. */
+/* fsdp_shared_buffer_discard() divides the data into one part for each rank of a host. With one
+ * rank on each host, this part is the whole buffer. */
 static fsdp_status discard_a_part(fsdp_group *group, void *arg)
 {
     enum {

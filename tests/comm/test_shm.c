@@ -49,8 +49,8 @@ static fsdp_status check_backend(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-/* Every rank has beaten once it has joined. Otherwise the stop of a rank right after joining would
- * not be detected. */
+/* A rank that has joined has already beaten at least once. Otherwise the stop of a rank right after
+ * joining would not be detected. */
 static fsdp_status check_beats(fsdp_group *group, void *arg)
 {
     (void)arg;
@@ -124,7 +124,8 @@ TEST(a_part_of_each_part_is_kept)
     run_all_ok(t, 3, discard_in_two_steps, NULL);
 }
 
-/* One rank still reads while the other discards twice. The other is not counted for both ranks. */
+/* One rank still reads while the other discards twice. The two discards of one rank must not count
+ * as the discards of both ranks. */
 static fsdp_status read_slowly_beside_discards(fsdp_group *group, void *arg)
 {
     fsdp_shared_buffer *buffer;
@@ -249,7 +250,8 @@ TEST(a_failing_process_is_named_by_the_others)
     ASSERT_STR(report.text, results[0].message);
 }
 
-/* More than the machine has is an error on all ranks, and the group remains usable. */
+/* A buffer that is larger than the machine's memory is an error on all ranks, and the group remains
+ * usable. */
 static fsdp_status create_too_much(fsdp_group *group, void *bytes)
 {
     fsdp_shared_buffer *buffer = NULL;
@@ -435,7 +437,7 @@ TEST(a_forked_child_drops_the_group_without_its_thread)
 
 /* ---- the environment ---- */
 
-/* After exec, a child has inherited only its own ends. */
+/* After exec, a rank has inherited only its own descriptors of the rendezvous. */
 TEST(only_the_ranks_own_ends_survive_exec)
 {
     fsdp_rendezvous *rendezvous = NULL;

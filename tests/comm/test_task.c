@@ -135,7 +135,7 @@ TEST(a_program_that_runs_once_is_a_world_of_one)
 {
     static const char *const environments[] = {
         "",
-        /* sbatch's script; salloc's shell; the step that is its shell on other sites */
+        /* sbatch's script; salloc's shell; the step in which salloc's shell runs on other sites */
         "SLURM_JOB_ID=5 SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROCID=0 SLURM_LOCALID=0",
         "SLURM_JOB_ID=5 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=4294967291",
         "SLURM_JOB_ID=5 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=batch",

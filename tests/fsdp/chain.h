@@ -10,8 +10,9 @@ enum {
     CHAIN_TRACE = 128
 };
 
-/* Each trace is a line of text such as "a:USSSS b:SUSSS ...". An entry names a unit, then gives the
- * state of every unit at that moment: Sharded, Gathering or Unsharded. */
+/* Each trace is a line of text such as "a:USSSS b:SUSSS ...". An entry names a block, then gives
+ * the state of every block at that moment: S (sharded), G (gathering), U (unsharded), H (hidden) or
+ * P (secondary). */
 typedef struct chain {
     trainee m;
     fsdp_module *units[CHAIN_UNITS]; /* the blocks, then the root */

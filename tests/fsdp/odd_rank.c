@@ -15,7 +15,7 @@
 #include "src/fsdp/state.h"
 
 enum {
-    LEAVES = 12, /* divisible by up to four ranks, several micro-steps each */
+    LEAVES = 12, /* divisible by 2, 3 and 4 ranks; each rank has several micro-steps */
     SOON_S = 60, /* enough on any machine; without an error a rank would wait for the timeout of ten
                     minutes */
 };

@@ -36,7 +36,7 @@ static fsdp_tensor *failing(fsdp_scope *s, fsdp_tensor *x)
     return y;
 }
 
-/* out: the input of the next read and, where x is not replaced, a loss. */
+/* Set *out to the input of the next read. If the read does not replace x, *out also has a loss. */
 static void read_one(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     const one_read *r = self;

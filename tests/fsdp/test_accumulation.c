@@ -514,7 +514,8 @@ TEST_RANKS(replicas_are_added_in_the_last_micro_step_alone, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Its partial sum waits for the replicas although no gradient buffer is taken. */
+/* The skipped unit takes no gradient buffer in the last micro-step, but its partial sum still waits
+ * for the replicas. */
 TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_added_over_replicas, 4)
 {
     fsdp_device_mesh *mesh;

@@ -100,7 +100,8 @@ TEST_RANKS(an_optimizer_made_before_fully_shard_follows_its_parameters, 2)
     ASSERT_OK(trainee_close(&late));
 }
 
-/* Its moments belong to whole parameters. The step returns an error and changes nothing. */
+/* The optimizer's moments belong to whole parameters. The step returns an error and changes
+ * nothing. */
 TEST_RANKS(an_optimizer_that_stepped_before_fully_shard_fails_at_its_next_step, 2)
 {
     trainee m;

@@ -98,7 +98,7 @@ TEST_RANKS(what_unshard_async_gathers_is_kept_until_its_own_forward, 2)
     }
 }
 
-/* Also through a training step of the others. */
+/* The unit stays gathered, also through a training step of the other units. */
 TEST_RANKS(what_unshard_async_gathers_outlives_a_step_without_it, 2)
 {
     for (int d = 0; d < 3; d++) {
@@ -222,7 +222,8 @@ TEST_RANKS(reshard_after_forward_can_be_set_and_set_back, 2)
     }
 }
 
-/* Two micro-steps gather once. The next write needs a reshard, or the last backward. */
+/* Three micro-steps gather once. Parameters cannot be written until they are resharded, by the last
+ * backward or by fsdp_unit_reshard(). */
 TEST_RANKS(parameters_kept_after_backward_are_gathered_once, 2)
 {
     for (int d = 0; d < 3; d++) {

@@ -194,8 +194,9 @@ TEST_RANKS(losses_of_two_tapes_add_up, 2)
     close_learner(t, &l);
 }
 
-/* Micro-steps of one half each. Between them there is a loss without a tape, and at the end one
- * that is dropped; then the step begins again. */
+/* Each of the two micro-steps has half of the loss. Between a forward and its backward, another
+ * forward runs without a tape. After the step, a forward runs whose result is dropped. Then the
+ * same step runs again. */
 TEST_RANKS(micro_steps_add_up_and_begin_again, 2)
 {
     learner l;

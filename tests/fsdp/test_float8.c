@@ -36,7 +36,8 @@ static fsdp_status open_float8(fsdp_group *group, const char *device,
     return status == FSDP_OK ? tree_example_shard(m->model, group, m->device, options) : status;
 }
 
-/* Only half of the ranks' trees precompute scales: the bits must be the same. */
+/* Run a step. If `precomputes` is true, also compute the scales after it. The bits must be the same
+ * in both cases. */
 static fsdp_status step(trainee *m, int number, int leaves, bool precomputes)
 {
     FSDP_TRY(tree_step(m, number, leaves));

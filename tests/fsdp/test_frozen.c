@@ -215,8 +215,6 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Also a parameter that keeps its dtype, because its trained values would not survive a narrower
- * one. */
 /* Values of ranks other than the first are not kept, so a kept copy is cast again after a write. */
 TEST_RANKS(without_sharding_a_write_of_the_frozen_does_not_go_to_kept_copies, 2)
 {
@@ -242,6 +240,8 @@ TEST_RANKS(without_sharding_a_write_of_the_frozen_does_not_go_to_kept_copies, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
+/* This includes parameters that keep their dtype, because their trained values would not survive a
+ * narrower one. */
 TEST_RANKS(without_sharding_what_is_frozen_later_moves_together_and_back, 2)
 {
     trainee m;
@@ -504,7 +504,8 @@ TEST_RANKS(state_dicts_follow_what_is_unfrozen, 2)
     }
 }
 
-/* Only rank 0 has loaded it; the other ranks must store it in the same dtype. */
+/* Only rank 0 has loaded the model. The other ranks must store the parameters in the same dtype as
+ * rank 0. */
 TEST_RANKS(sync_module_states_of_what_rank_0_loaded, 2)
 {
     const fsdp_fully_shard_options o = {.sync_module_states = true,
@@ -593,7 +594,8 @@ TEST_RANKS(a_frozen_parameter_is_stored_as_a_checkpoint_has_it, 2)
     ASSERT_OK(trainee_close(&frozen));
 }
 
-/* The load would store them in another dtype. It is refused before their memory is exchanged. */
+/* The load would store the parameters in another dtype, in new memory. It is refused before their
+ * memory is exchanged. */
 TEST_RANKS(a_load_while_parameters_are_summoned_changes_nothing, 2)
 {
     const fsdp_fully_shard_options o = {0};

@@ -246,8 +246,7 @@ TEST(no_shard_changes_no_bit)
     fsdp_free(b.params);
 }
 
-/* Three ranks do not divide the tree evenly. They agree with each other, and up to rounding with a
- * plain module, whose gradients accumulate in one buffer. */
+/* Four ranks agree up to rounding with a plain module, whose gradients accumulate in one buffer. */
 TEST(sharded_training_follows_a_module_without_sharding)
 {
     toy_shape shape = {.vocab = 13, .width = 15, .hidden = 7, .blocks = 2};

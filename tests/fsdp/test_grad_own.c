@@ -255,8 +255,8 @@ TEST(gradients_without_communication_are_added_where_they_are)
 
 /* --- failures --- */
 
-/* The gradients that were handed over before the failure are dropped by zero_grad, all others at
- * once. The micro-steps before it are lost, too. */
+/* zero_grad() drops the gradients that parameters got before the failure. All others are dropped at
+ * once, and so are the sums of earlier micro-steps. */
 TEST(a_step_that_fails_leaves_nothing)
 {
     static float want[NUMEL];
@@ -363,8 +363,9 @@ static void check_adjacent(fsdp_test *t, const fsdp_tensor *a, const fsdp_tensor
     ASSERT_INT(b->offset, a->offset + fsdp_tensor_numel(a));
 }
 
-/* Although there are vectors between the matrices, and matrices between the vectors. The gradients
- * have the values of layers that are computed one by one. */
+/* The gradients of the matrices are adjacent although there are vectors between the matrices, and
+ * so are the gradients of the vectors. Their values are those of layers that are computed one by
+ * one. */
 TEST(gradients_of_joined_layers_are_adjacent)
 {
     for (int step = 0; step < 2; step++) {

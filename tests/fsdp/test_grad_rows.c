@@ -400,8 +400,8 @@ static void find_grad_peak(fsdp_test *t, bool tied, int64_t *bytes)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* A rank's part of the gradient buffer has a table of 64 rows and row 0, and their ids, instead of
- * V rows. */
+/* A rank's part of the gradient buffer has 65 rows (a table of 64 and row 0) and their ids, instead
+ * of V rows. */
 TEST_RANKS(a_gradient_buffer_has_no_place_for_rows_that_are_not_looked_up, 2)
 {
     int64_t whole = 0, table = 0;

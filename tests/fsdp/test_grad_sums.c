@@ -72,8 +72,7 @@ static fsdp_status train(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-/* Check that every number of ranks of `worlds`, which ends with 0, gives the same bits, with and
- * without chunks. */
+/* Check that every number of ranks of `worlds`, which ends with 0, gives the same bits. */
 static void compare_worlds(fsdp_test *t, const run *how, const int *worlds)
 {
     float *first = NULL;
@@ -208,7 +207,7 @@ static int64_t peak(fsdp_test *t, int micro_steps)
     return stats.tag_peak[FSDP_TAG_GRAD];
 }
 
-/* Temporary memory, at most for the shard of a matrix. */
+/* Bytes of a matrix. A sum needs temporary memory for at most a rank's shard of it. */
 static const int64_t temporary = WIDE * WIDE * 4;
 
 TEST_RANKS(many_micro_steps_of_four_ranks_need_no_second_sum, 4)

@@ -1,6 +1,6 @@
-/* Note [Halved masters] in src/fsdp/param_storage.h: float32 masters whose upper halves operations
- * read train to the same bits as masters that are cast (as masters in a file are). They are never
- * cast, gathered or stored twice. */
+/* Halved masters (Note [Halved masters] in src/fsdp/param_storage.h): operations read the upper
+ * halves of float32 masters. Halved masters train to the same bits as masters that are cast, such
+ * as masters in a file. They are never cast, gathered or stored twice. */
 #include <string.h>
 
 #include <fsdp/optim.h>

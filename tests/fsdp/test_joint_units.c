@@ -131,7 +131,7 @@ TEST_RANKS(calls_on_one_module_are_calls_on_the_unit, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Its numbers are printed once. */
+/* The numbers of a unit of two modules are printed once. */
 TEST(a_printed_tree_counts_it_once)
 {
     static const fsdp_print_form forms[] = {FSDP_PRINT_FSDP2, FSDP_PRINT_FSDP1};
@@ -264,7 +264,7 @@ TEST(a_parameter_of_two_units_side_by_side_is_refused_naming_both)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* As one unit they have the parameter once. */
+/* As one unit, the modules have the parameter once. */
 TEST(modules_that_share_a_parameter_are_a_unit_together)
 {
     trainee m;
@@ -281,7 +281,8 @@ TEST(modules_that_share_a_parameter_are_a_unit_together)
 
 /* --- sync_module_states --- */
 
-/* Every rank begins with other values, one without memory. All must get the values of rank 0. */
+/* Each rank begins with different values, and the last rank has no memory yet. All must get the
+ * values of rank 0. */
 static void check_sync(fsdp_test *t, const fsdp_device_mesh *mesh, fsdp_dtype param_dtype)
 {
     trainee m, first;

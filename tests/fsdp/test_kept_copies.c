@@ -131,8 +131,8 @@ TEST_RANKS(columns_are_cast, 3)
     check_same(t, o, BY_TURNS, true);
 }
 
-/* The optimizer's store is the all-gather, so the gather casts nothing. Without a write nothing is
- * written, for any number of micro-steps. */
+/* AdamW writes the copy itself, so the next gather casts nothing. If the masters are not written,
+ * the copy is not written either, for any number of micro-steps. */
 TEST_RANKS(what_adamw_wrote_is_not_cast_again, 2)
 {
     const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16},

@@ -476,7 +476,7 @@ static fsdp_status expect_failure(fsdp_status status, const char *text)
                       fsdp_last_error());
 }
 
-/* In a nested unit, after others have run; with the first of two micro-steps done before. */
+/* The second of two micro-steps fails in a nested unit, after other units have run. */
 static fsdp_status failing_forward(trainee *t, int step)
 {
     const tree_call calls[2] = {{.step = step + 30, .n_micro_steps = 2},

@@ -175,7 +175,8 @@ static bool same(const outcome *a, const outcome *b)
 
 static const fsdp_dtype halves[] = {FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
 
-/* The same bits as a cast by hand in a unit that casts nothing; also with a checkpoint. */
+/* The results have the same bits as those of a unit that casts nothing and whose input is cast by
+ * hand, also with activation checkpointing. */
 TEST_RANKS(inputs_are_cast_to_param_dtype_and_gradients_back, 2)
 {
     for (size_t d = 0; d < 2; d++) {
@@ -387,8 +388,8 @@ TEST_RANKS(fsdp1_casts_what_is_given, 2)
     model_close(&m);
 }
 
-/* An input in bfloat16: the dtype that the root gets, and whether its weights in float32 or
- * bfloat16 accept it. */
+/* The model's input is bfloat16. Each case gives the dtype of the x that the root's forward gets,
+ * and whether the root's weights have the same dtype. */
 TEST_RANKS(fsdp1_casts_a_bfloat16_input_only_on_request, 2)
 {
     static const struct {
@@ -426,7 +427,7 @@ TEST_RANKS(fsdp1_casts_a_bfloat16_input_only_on_request, 2)
     }
 }
 
-/* That of the outermost unit applies in all modules below it, also in recomputation. */
+/* The buffer_dtype of the outermost unit applies in all modules below it, also in recomputation. */
 TEST_RANKS(buffer_dtype_is_the_roots_and_of_buffers_alone, 2)
 {
     const fsdp_mixed_precision given = {.set_buffer_dtype = true, .buffer_dtype = FSDP_DTYPE_F16},

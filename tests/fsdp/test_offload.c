@@ -519,7 +519,7 @@ static int count_files(const char *dir)
     return n;
 }
 
-/* So no file is left behind, whenever the process ends. */
+/* Because the file has no name, it is not left behind, whenever the process ends. */
 TEST(the_file_has_no_name)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);

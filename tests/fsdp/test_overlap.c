@@ -15,7 +15,8 @@ enum {
     MS = 1000000,
     LATENCY = 3 * MS,
 };
-/* A unit is WIDTH x WIDTH in bfloat16, with gradients in float32. */
+/* The network's bandwidth. A unit has WIDTH x WIDTH elements, its parameters in float16 and its
+ * gradients in float32. */
 static const double bytes_per_ns = 1e-3;
 
 /* x W, then `forward_ns` of simulated computation, and `backward_ns` in backward. */
@@ -252,9 +253,9 @@ TEST_RANKS(on_three_ranks_the_first_gather_and_the_last_reduce_are_exposed, 3)
     only_the_ends_are_exposed(t);
 }
 
-/* Sums over replicas are sent when the unit after it posts its gradients, and are needed when one
- * more unit posts. Behind the last unit no other computes, so the sums of the last two are exposed.
- * They are sent one after the other, and their latency passes at the same time. */
+/* A unit's sum over replicas is sent when the next unit posts its gradients, and is needed when the
+ * unit after that one posts its gradients. No unit computes after the last one, so the sums of the
+ * last two units are exposed. They are sent one after the other, but their latencies overlap. */
 TEST_RANKS(the_last_two_sums_over_replicas_are_exposed, 2)
 {
     static const char *const names[] = {"replicate", "shard"};
@@ -360,7 +361,8 @@ TEST_RANKS(explicit_prefetch_hides_what_implicit_does_not, 2)
         ASSERT(backward.waits[FSDP_KIND_ALL_GATHER] > 0);
         ASSERT_OK(prefetch_explicitly(&m));
         ASSERT_OK(pass(&m, &forward, &backward));
-        /* With a limit of two, the gather of the third one begins when block 1 is entered. */
+        /* With a limit of two, the gather of the third block that block 0 prefetches begins when
+         * block 1 is entered. */
         check(t, &forward, unlimited ? 1 : 2, gather + (unlimited ? 0 : later), 0, computing);
         if (unlimited)
             ASSERT_INT(backward.waits[FSDP_KIND_ALL_GATHER], 0);
@@ -383,9 +385,10 @@ TEST_RANKS(the_roots_gather_hides_behind_what_comes_before_forward, 2)
     model_close(&m);
 }
 
-/* No bytes have to move, as within a host, but each rank is late in another block. Without a limit,
- * the rank that is ahead finds the rows that the late rank wrote in advance, and has a free buffer
- * for the next unit, so no rank waits. With a limit, all wait for the late rank in each block. */
+/* No bytes have to move, as within a host, but each rank is late in a different block. Without a
+ * limit, the rank that is ahead finds the rows that the late rank wrote in advance, and has a free
+ * buffer for the next unit, so no rank waits. With a limit, all wait for the late rank in each
+ * block. */
 TEST_RANKS(prefetch_without_limit_hides_that_a_peer_is_late, 2)
 {
     static const int64_t late[2][5] = {{4 * MS, 6 * MS, 4 * MS, 4 * MS, 4 * MS},

@@ -338,7 +338,7 @@ TEST_RANKS(bfloat16_masters_train_alike, 2)
     ASSERT_NEAR(train_both(t, 15, &wide, 4), 0.0, 0.0);
 }
 
-/* For 70 ranks, more than any table of sources of fixed size has room for. */
+/* 70 ranks are more than any table of sources of fixed size has room for. */
 static fsdp_status one_step(fsdp_group *group, void *arg)
 {
     trainee m;
@@ -360,7 +360,8 @@ static fsdp_status write(fsdp_parameter *p)
     return FSDP_OK;
 }
 
-/* Whether parameters are in one memory or not, and also after new memory was allocated. */
+/* A unit needs values for every parameter, whether its parameters are in one memory or not, and
+ * also after new memory was allocated. */
 TEST_RANKS(every_parameter_needs_values, 2)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {

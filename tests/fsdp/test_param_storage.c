@@ -182,7 +182,7 @@ TEST_RANKS(one_rank_copies_no_weights_of_norms, 1)
     }
 }
 
-/* The buffer of a cast copy is another one in backward. */
+/* In backward, the cast copy is in another buffer. */
 TEST_RANKS(one_rank_copies_the_weights_of_norms_from_cast_copies, 1)
 {
     int n = 0;

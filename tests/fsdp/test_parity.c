@@ -20,7 +20,7 @@ enum {
 
 static const int64_t widths[] = {7, 15, 16, 17};
 
-/* Where a rank is late. It is another rank in each step. */
+/* Where a rank is late. In each step, a different rank is late. */
 typedef enum late {
     NEVER,
     IN_FORWARD,

@@ -18,14 +18,14 @@ enum {
     STEPS = UNDER_SANITIZER ? 3 : 10 /* steps differ only in values */
 };
 
-/* Matrices by columns, vectors by rows. */
+/* Shard matrices by columns, and vectors by rows. */
 static int last_dim(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     (void)name, (void)parameter, (void)arg;
     return -1;
 }
 
-/* `up` by columns, the others by rows. */
+/* Shard `up` by columns, and the others by rows. */
 static int up_by_columns(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     (void)parameter, (void)arg;
@@ -199,7 +199,7 @@ TEST_RANKS(files_are_written_and_read_whole, 3)
     }
 }
 
-/* Values that a parameter had before it was sharded. */
+/* A parameter keeps the values that it had before it was sharded. */
 TEST_RANKS(values_of_before_are_kept, 3)
 {
     int dim = 1;
@@ -316,7 +316,8 @@ static fsdp_status open_cube(fsdp_group *group, int dim, trainee *m)
     return fsdp_module_init(m->model, 11);
 }
 
-/* y = x * weight for an x whose element i is i + 1, and dy = rank + 1: dweight is x times that. */
+/* y = x * weight, where element i of x is i + 1. All elements of dy are rank + 1, so dweight is
+ * x * (rank + 1). */
 static fsdp_status run_cube(trainee *m, float *y)
 {
     static const int64_t shape[] = {2, 5, 7};

@@ -22,9 +22,9 @@ static const char one_after_backward[] = "e:SSSGS d:SSGSS c:SGSSS b:GSSSS a:SSSS
             FAIL("%s\n  expected %s", got, want);                                                  \
     } while (0)
 
-/* Check that no unit is gathered twice and, where gathers write copies, none is gathered in vain.
- * The root keeps its copy, so `kept` of its gathers, before which no parameter was written, write
- * nothing. */
+/* Check the number of gathers. If gathers write copies, also check that all of them write, except
+ * `kept` gathers of the root: the root keeps its copy, and no parameter was written before these
+ * gathers. */
 static void check_gathers(fsdp_test *t, chain *c, uint64_t gathers, uint64_t kept)
 {
     const fsdp_comm_counters n = chain_counts(c);

@@ -79,7 +79,7 @@ static void draw_module(plan *p, random_source *r, int i)
     p->is_unit[i] = i == 0 ? !one_in(r, 6) : !one_in(r, 3);
     p->frozen[i] = i && one_in(r, 8);
     p->tied_to[i] = one_in(r, 3) ? i : -1;
-    /* A matrix of a module around it. It must not belong to a unit in between. */
+    /* The tied matrix may also be that of a module around this one, if no unit is in between. */
     if (i && one_in(r, 3)) {
         int owner = below(r, i);
         if (same_unit_above(p, owner, i) && p->tied_to[owner] == owner)
@@ -87,9 +87,9 @@ static void draw_module(plan *p, random_source *r, int i)
     }
 }
 
-/* Join some pairs of units that are not nested into one, if a unit is around all. The modules
- * around the second one must have lower numbers than the first, since units are made in descending
- * order. */
+/* If the root is a unit, join some pairs of units, neither of which is inside the other, into one
+ * unit each. The modules around the second of a pair must have lower numbers than the first, since
+ * units are made in descending order. */
 static void join_units(plan *p, random_source *r)
 {
     bool joined[MAX_MODULES] = {0};
@@ -103,7 +103,8 @@ static void join_units(plan *p, random_source *r)
         }
 }
 
-/* Dtypes and storages that change between steps, and those of the rarer kinds. */
+/* Draw which parameters have storages of the rarer kinds, and in which steps frozen parameters
+ * train. */
 static void draw_storages(plan *p, random_source *r, const char *dir)
 {
     p->offload_dir = one_in(r, 4) ? dir : NULL;
@@ -132,7 +133,7 @@ static void draw_plan(uint64_t seed, int world_size, const char *dir, plan *p)
         p->options[i].no_shard = one_in(&r, 6);
         mp.master_dtype = FSDP_DTYPE_F32;
     }
-    /* Without a unit at the top, its parameters would not be reduced, so it has none. */
+    /* If the root is not a unit, its parameters would not be reduced, so it gets none. */
     if (!p->is_unit[0]) {
         p->hidden[0] = 0;
         p->tied_to[0] = -1;
@@ -352,8 +353,8 @@ static fsdp_status disturb(const plan *p, fsdp_module *const *modules, trainee *
     return FSDP_OK;
 }
 
-/* Train over the group (as `mesh`, unless NULL), or on one rank, or without units. *params: all
- * parameters after it. */
+/* Train over the group (as `mesh`, unless NULL), on one rank (`group` is NULL), or without units
+ * (`plain`). Set *params to all parameters after the training. */
 static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mesh *mesh, bool plain,
                          float **params, size_t *n)
 {
@@ -420,8 +421,8 @@ static fsdp_status compare(const plan *p, const float *many, size_t n)
     return FSDP_OK;
 }
 
-/* `meshes` have 1, 2 and 4 replicas, if the number of ranks is a multiple of that. The caller
- * creates them, because a group can be split only a few times. */
+/* meshes[i] has 2^i replicas. It is NULL if i is 0, or if the number of ranks is not a multiple of
+ * 2^i. The caller creates the meshes, because a group can be split only a few times. */
 static void run_case(fsdp_test *t, uint64_t seed, fsdp_device_mesh *const *meshes)
 {
     plan p;

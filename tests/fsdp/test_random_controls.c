@@ -103,8 +103,8 @@ static fsdp_status run_step(random_source *calls, random_source *controls, chain
     return tree_sgd(c->m.model, 0.05f);
 }
 
-/* Check that there was exactly one reduce for each unit that ran and each micro-step, or one for
- * each of its two sections, unless it ran twice. */
+/* Check that in each micro-step, each unit that ran was reduced exactly once, or twice if it has
+ * two sections and ran once. */
 static void check_reduces(fsdp_test *t, chain *c, bool in_sections)
 {
     uint64_t reduces = in_sections ? 2 : 1;

@@ -61,8 +61,8 @@ static counts reduces(const fsdp_group *group, counts *before)
 
 /* --- which gradients are reduced together --- */
 
-/* Check that sections of what `program` reads give the bits of whole buffers, which are reduced
- * once. */
+/* Check that training `program` with sections gives the bits of training with whole buffers. In
+ * each step there are `sections` reduces with sections, and one with whole buffers. */
 static void check_reads_as(fsdp_test *t, const char *program, bool in_parts, bool as_one_part,
                            uint64_t sections)
 {
@@ -110,7 +110,8 @@ TEST_RANKS(a_vector_comes_with_its_matrix, 2)
     check_reads(t, (const expected[]){{"ABCD", 4}, {"EFaBcD", 5}, {NULL, 0}});
 }
 
-/* If matrices used that room, "e", "f" and "a" would fit, but not the vector of the last one. */
+/* If matrices used the room of vectors, "e", "f" and "a" would fit into a section, but not the
+ * vector of "a". */
 TEST_RANKS(matrices_do_not_take_the_room_of_vectors, 2)
 {
     check_reads(t, (const expected[]){{"AEF", 2}, {NULL, 0}});
@@ -322,7 +323,7 @@ static int64_t peak_of_gradients(const trainee *m)
     return stats.tag_peak[FSDP_TAG_GRAD];
 }
 
-/* *peak: gradient memory of one step, in matrices. */
+/* Set *peak to the gradient memory of one step, as a number of matrices. */
 static fsdp_status measure_peak(fsdp_test *t, const char *program, bool in_sections, double *peak)
 {
     trainee m;
@@ -355,7 +356,7 @@ TEST_RANKS(two_sections_are_there_at_a_time, 2)
     check_peak(t, "abcH");
 }
 
-/* Its gradients do not move: Note [Gradients of one rank] in src/fsdp/grad_own.h. */
+/* The gradients of one rank do not move: Note [Gradients of one rank] in src/fsdp/grad_own.h. */
 TEST_RANKS(one_rank_alone_has_no_buffer, 1)
 {
     for (int in_sections = 0; in_sections < 2; in_sections++) {
@@ -420,7 +421,8 @@ TEST_RANKS(a_posted_buffer_does_not_move_when_parameters_are_frozen, 2)
     }
 }
 
-/* Rank 1 reads other parameters in the step after `good` correct ones, when the pools are full. */
+/* After `good` steps in which all ranks read the same, rank 0 reads a parameter twice. If there
+ * were such steps, the pools already have all their buffers. */
 static void check_other_reads(fsdp_test *t, int good)
 {
     trainee m;

@@ -157,7 +157,8 @@ static fsdp_status open_with_frozen_bf16(fsdp_group *group, trainee *m)
     return fsdp_module_init(m->model, 3);
 }
 
-/* The peers would wait in the collectives that give an unfrozen parameter its float32 master. */
+/* Otherwise the peers would wait in the collectives that give an unfrozen parameter its float32
+ * master. */
 TEST_RANKS(a_rank_without_memory_is_an_error_of_all_before_masters_are_made, 2)
 {
     trainee m;

@@ -103,7 +103,7 @@ TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
         ASSERT_OK(tree_sgd(m.model, 0.1f));
     }
     ASSERT_OK(fsdp_unit_unshard(trainee_unit(&m, "second")));
-    /* With its whole path. */
+    /* The message has the unit's whole path. */
     ASSERT_ERROR(tree_sgd(m.model, 0.1f), FSDP_ERR_STATE, "unit 'second'");
     ASSERT_OK(fsdp_unit_reshard(trainee_unit(&m, "second")));
     ASSERT_OK(trainee_close(&m));
@@ -134,8 +134,9 @@ TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
     }
 }
 
-/* The root also reads parameters of "first", which works while they are held. With `call` 0,
- * "first" does not run, so its gradients arrive outside of its own backward. */
+/* The root also reads parameters of "first", which works while they are held by
+ * fsdp_unit_unshard(). With `call` 0, "first" does not run, so its gradients arrive outside of its
+ * own backward. */
 static fsdp_status train_held(trainee *m, int call)
 {
     fsdp_module *first = trainee_unit(m, "first");
@@ -187,7 +188,7 @@ TEST_RANKS(a_held_units_parameters_are_read_and_trained_by_others, 2)
         }
 }
 
-/* If they are not held, they are resharded when the root reads them. */
+/* If the parameters of "first" are not held, they are resharded when the root reads them. */
 TEST_RANKS(a_parameter_of_another_unit_is_an_error_where_it_is_read, 2)
 {
     trainee m;

@@ -181,7 +181,7 @@ TEST(a_module_is_chosen_if_enough_of_its_parameters_are_left)
     } cases[] = {
         {1, "Tree", "first second second.inner"},
         {49, "Tree", "first second second.inner"},
-        {50, "Tree", "first second"}, /* of 154 */
+        {50, "Tree", "first second"}, /* second then has 154 elements */
         {64, "Tree", "second"},
         {154, "Tree", "second"},
         {155, "Tree", ""},
@@ -244,8 +244,8 @@ TEST(what_is_ignored_does_not_count)
     }
 }
 
-/* Layers 0 and 1 of two form one unit, also if there are units inside them, which have no
- * neighbors. */
+/* Layers 0 and 1 form one unit, although there are units inside them. The units inside them have no
+ * neighbors, so they are not joined. */
 TEST(neighbors_may_be_one_unit)
 {
     const char *const *classes = NAMES("BertLayer", "BertSelfOutput");
@@ -632,7 +632,8 @@ TEST(layers_are_printed_as_torch_prints_them)
                       "\n              (dropout): Dropout(p=0.2, inplace=False)\n"));
 }
 
-/* Four equal neighbors in a list of six modules, and the same ones without a list. */
+/* Make a tree with a list of six modules, four of which are equal neighbors. The class of the list
+ * is `class_name`. */
 static fsdp_status list_tree(const char *class_name, fsdp_module **root)
 {
     static const int64_t hidden[] = {2, 3, 3, 3, 3, 2};

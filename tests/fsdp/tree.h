@@ -31,7 +31,7 @@ FSDP_MUST_CHECK fsdp_status tree_add(fsdp_module *parent, const char *name, int6
                                      int64_t hidden, fsdp_module **module);
 tree *tree_of(const fsdp_module *module);
 /* The tree of most tests: a root (hidden 5) of two units (hidden 4 and 7), the second of which has
- * a unit inside (hidden 3). Child i of the root is tree_child(root, i). */
+ * a unit inside (hidden 3). Child i of the root is fsdp_module_child(root, i). */
 FSDP_MUST_CHECK fsdp_status tree_example(int64_t width, fsdp_module **root);
 FSDP_MUST_CHECK fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group,
                                                fsdp_device *device,
@@ -56,11 +56,12 @@ FSDP_MUST_CHECK fsdp_status trainee_open(fsdp_group *group, const char *device, 
                                          trainee *t);
 /* An error if anything is still allocated afterwards. */
 FSDP_MUST_CHECK fsdp_status trainee_close(trainee *t);
-/* The same with the sharded example, on the default device. */
+/* Open a rank with the sharded example, on the default device. */
 FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
                                                  const fsdp_fully_shard_options *options,
                                                  trainee *t);
-/* A root without parameters over `blocks` (at most TREE_MAX_CHILDREN) equal units of this width. */
+/* Open a rank whose model is a root without parameters, with `blocks` (at most TREE_MAX_CHILDREN)
+ * equal units of this width inside it. */
 FSDP_MUST_CHECK fsdp_status trainee_open_blocks(fsdp_group *group, const char *device, int blocks,
                                                 int width, const fsdp_fully_shard_options *options,
                                                 trainee *t);

@@ -212,7 +212,7 @@ static void note_no_config(const char *to, const fsdp_convert_result *result)
 }
 
 /* Set *yes to true if the weights of `source` are those with which Schedule-Free AdamW computes
- * gradients: its train_mode is True. */
+ * gradients. This is the case if the source has an optimizer whose train_mode is True. */
 static fsdp_status are_weights_of_training(fsdp_source *source, bool *yes)
 {
     *yes = false;
@@ -227,8 +227,9 @@ static fsdp_status are_weights_of_training(fsdp_source *source, bool *yes)
     return FSDP_OK;
 }
 
-/* If only the weights of a run with Schedule-Free AdamW were written, print a note, because the
- * model that such a run validates and saves has other weights. */
+/* If the weights with which Schedule-Free AdamW computes gradients were written without the
+ * optimizer's state, print a note, because such a run validates and saves other weights: their
+ * average. */
 static fsdp_status note_training_weights(fsdp_source *source, const fsdp_convert_result *result)
 {
     bool yes;

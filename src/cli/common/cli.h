@@ -26,7 +26,7 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
 int fsdp_cli_failed(const char *program);
 /* Let fsdp_cli_options() call `show` instead of printing the help text, until this function is
  * called with NULL. `show` returns the exit code. In this way, manual pages and completion scripts
- * are made from the table of each command: see fsdp_cli_show_options(). */
+ * are made from the table of each command: see src/cli/pages/command_pages.c. */
 typedef int fsdp_cli_show_fn(const fsdp_options_spec *spec, void *arg);
 void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg);
 

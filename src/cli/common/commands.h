@@ -59,8 +59,8 @@ typedef struct fsdp_command_subcommands {
 extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_config_group;
 
 /* Commands that MPI's programs call when `fsdp launch` runs a job on several hosts. They are not
- * for users, and are in no list. MPI calls the agent as it would call ssh, with the flag -x first,
- * so this flag is the name of the command. */
+ * for users, and are in no list. MPI calls the launch agent as it would call ssh, with -x as the
+ * first argument, so the name of this command is -x. */
 #define FSDP_LAUNCH_AGENT_COMMAND "-x"
 #define FSDP_LAUNCH_RANK_COMMAND "launch-rank"
 int fsdp_hidden_launch_command(int argc, char **argv);

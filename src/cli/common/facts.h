@@ -8,7 +8,7 @@
 #include "src/base/json.h"
 
 typedef struct fsdp_facts {
-    FILE *to;               /* NULL: add to `section` instead of printing */
+    FILE *to;               /* the facts are printed here; NULL: they are added to `root` instead */
     fsdp_json_node root;    /* the JSON object */
     fsdp_json_node section; /* the object in `root` to which fsdp_fact() adds */
 } fsdp_facts;

@@ -16,8 +16,8 @@
 #include "src/comm/watched.h"
 
 static const double poll_s = 0.25;
-/* The guard waits this much longer than the rank's peers on the same host, so that they report the
- * stopped rank first. */
+/* The guard waits this much longer than the rank's peers on the same host, so that the peers report
+ * the stopped rank first. */
 static const double report_s = 1.0;
 /* At most this time is counted from one check to the next. A batch system may suspend all processes
  * of a job, including this process, and the time of the suspension must not count. */

@@ -105,9 +105,9 @@ struct fsdp_mpi_progress {
     /* is_broken: MPI has failed, and is not called any more. is_failing: memory has run out, or an
      * invalid message has arrived, and only this failure is sent. */
     bool has_inbox, is_broken, is_failing, sent_failure, sent_left;
-    int n_left;   /* number of hosts whose rank has left */
-    int n_failed; /* number of hosts whose rank has reported a failure, which may be its own or that
-                     of another rank */
+    int n_left;   /* number of hosts on which this rank's partner has left the world */
+    int n_failed; /* number of hosts on which this rank's partner has reported a failure, its own or
+                     that of another rank */
     uint32_t next_tag;
     int64_t next_board_ns;
     bool was_active; /* in this round, a message has arrived, or a send or receive has completed */

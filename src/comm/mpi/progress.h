@@ -20,7 +20,7 @@ void fsdp_mpi_progress_run(fsdp_mpi_progress *progress);
  * forked child, which has no such thread, only return false. */
 bool fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, fsdp_group *group);
 
-/* Messages for this buffer may arrive from now on. */
+/* Add the buffer to those whose messages the thread sends and receives. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_attach(fsdp_mpi_progress *progress,
                                                      fsdp_shared_buffer *buffer);
 /* Wait until no message reads or writes the buffer's memory. Messages that arrive later are

@@ -18,7 +18,7 @@
 /* What each process reports about itself to all processes. */
 typedef struct seat {
     int32_t first; /* MPI rank of the first process on the host */
-    int32_t part;  /* number of the imagined host within the host */
+    int32_t part;  /* number of the imagined host (FSDP_TEST_HOSTS) within the host */
     uint64_t layout;
     char host[sizeof(fsdp_mpi_host_name)], version[32];
 } seat;
@@ -102,8 +102,7 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
 static pid_t own_process;           /* a forked child must not finalize MPI */
 static bool may_finalize = true;
-/* For the ranks of this host, which wait for each other before they end: see Note [Ending MPICH].
- */
+/* With this, the ranks of a host wait for each other before they end: see Note [Ending MPICH]. */
 static struct {
     fsdp_comm_control *control; /* NULL: the ranks do not wait for each other */
     int rank, ranks_per_host;
@@ -117,10 +116,10 @@ void fsdp_mpi_finalize_at_exit(bool yes)
 /* Note [Ending MPICH]. In MPICH 4.0.2 over UCX between hosts, about one of three jobs did not
  * return from MPI_Finalize(): one process closed its connections and waited for the other. The
  * other process had begun to wait in a barrier of the process manager and no longer answered. So
- * with MPICH, ranks of several hosts do not call MPI_Finalize(). But Hydra ends the other processes
- * of a host, without a message and with exit status 0, as soon as one has ended without
- * MPI_Finalize(). So the ranks of a host first wait for each other, in shared memory, when their
- * output is written and nothing is left to do. */
+ * with MPICH, ranks of several hosts do not call MPI_Finalize(). But as soon as one process of a
+ * host has ended without MPI_Finalize(), MPICH's launcher (Hydra) ends the other processes of that
+ * host, without a message and with exit status 0. So when their output is written and nothing is
+ * left to do, the ranks of a host first wait for each other, in shared memory. */
 enum {
     LEFT_AND_ENDING = 2 /* value of fsdp_comm_board.left */
 };

@@ -17,7 +17,7 @@ typedef struct fsdp_arrow_batch {
     fsdp_arrow_layout layout;
     int64_t rows;
 
-    /* Only for batch.c. */
+    /* Only batch.c uses the fields below. */
     void **owned; /* [n_owned], the memory of decompressed buffers */
     size_t n_owned, owned_cap, owned_bytes;
     const fsdp_arrow_file *file;

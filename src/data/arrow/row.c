@@ -18,8 +18,8 @@ enum {
     TEXT_BYTES = 8, /* plus the bytes of the text */
     LIST_BYTES = 24,
     STRUCT_BYTES = 64, /* plus the bytes of its names */
-    LOAD_BYTES = 64    /* each time that a dictionary is loaded: for the dictionary, and again for
-                          each field in it */
+    LOAD_BYTES = 64 /* counted when a dictionary is loaded: once for the dictionary, and once more
+                       for each of its fields */
 };
 
 /* The row that is being read. */

@@ -80,8 +80,8 @@ static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format
     return status;
 }
 
-/* Return true if a larger part of the rows has as many fields as the header with `s` than with
- * `best`. */
+/* Return true if the part of the rows that have as many fields as the header is larger for `s` than
+ * for `best`. */
 static bool splits_more_rows(const split *s, const split *best)
 {
     const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;

@@ -70,10 +70,10 @@ typedef struct fsdp_row_range {
 } fsdp_row_range;
 
 /* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted.
- * Rows that were skipped when the dataset was opened count if they are before or among these rows
- * in the file. Such rows, and unused tokens, are counted in one range only, so that the ranges of a
- * dataset can be added up. For a mixture, range->len is the largest number of rows of each part
- * that are counted. */
+ * A row that was skipped when the dataset was opened counts for the range of the row that follows
+ * it in the file, or, at the end of the file, for the range that ends there. Skipped rows and
+ * unused tokens are counted in one range only, so that the ranges of a dataset can be added up. For
+ * a mixture, range->len is the largest number of rows of each part that are counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
  * have. */

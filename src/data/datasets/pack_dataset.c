@@ -362,9 +362,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what the rows that were packed leave out. For best-fit decreasing, all rows are counted,
- * because all of them were read when they were packed. Otherwise, if the caller wants only
- * range->len rows to be counted, the first range->len rows are counted, else all rows. */
+/* Count what is left out of the rows that were packed. For best-fit decreasing, all rows are
+ * counted, because all of them were read when they were packed. For wrapped rows, only the first
+ * range->len rows are counted if range->len is below range->rows, otherwise all rows. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

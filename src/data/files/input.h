@@ -14,8 +14,8 @@ typedef struct fsdp_input fsdp_input;
  * the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_open(const char *path, fsdp_input **out);
 /* Like fsdp_input_open(), for a path that is opened only once. It may also be a pipe or a terminal,
- * such as /dev/stdin or the shell's <(command), or "-", standard input. A stream is read to its
- * end, into a file without a name in $TMPDIR or /tmp. */
+ * such as /dev/stdin or the shell's <(command). The path "-" means standard input. A stream is read
+ * to its end, into a file without a name in $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_open_once(const char *path, fsdp_input **out);
 /* Like fsdp_input_open(), but fsdp_input_read_at() may also be used. A compressed file is therefore
  * decompressed at once, into a file without a name in $TMPDIR or /tmp. */

@@ -9,9 +9,9 @@
 
 /* What the lists that were added so far show. Initialize with {0}. */
 typedef struct fsdp_list_evidence {
-    int64_t multi_hot_row, indices_row; /* multi_hot_row: the first row, counted from 1, whose list
-                                           can only be multi-hot; indices_row: the first one whose
-                                           list can only be indices; 0: none */
+    /* The first row whose list can only be multi-hot, and the first row whose list can only be
+     * indices. Rows are counted from 1; 0: none. */
+    int64_t multi_hot_row, indices_row;
     int64_t unclear_row; /* the first row whose list can be either of the two; 0: none */
     int64_t length;      /* length of the first list that is not empty */
     int64_t largest;     /* the largest number, if all numbers are whole; -1: no number was found */

@@ -24,7 +24,7 @@ enum {
     FSDP_USES_COMPLETION = 1 << 17, /* some rows have a prompt and a completion that are texts */
     FSDP_USES_CSV = 16,             /* delimiter, no_csv_quotes */
     FSDP_USES_JSON = 32,            /* json_field */
-    FSDP_USES_DOCUMENTS = 64,       /* document_separator */
+    FSDP_USES_DOCUMENTS = 64,       /* documents */
     FSDP_USES_DTYPE = 128,          /* token_dtype */
     FSDP_USES_PACKING = 256,
     FSDP_USES_CLASSES = 512, /* text_pair_column, label_column */

@@ -23,9 +23,9 @@ typedef struct fsdp_cpu_products fsdp_cpu_products;
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **products);
 void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
 
-/* Set *products to the context's products. The first call creates them. Each operation calls this
- * function once, before its tasks, because it calls fsdp_cpu_products_begin(), which may free
- * primitives, and no primitive may be freed while tasks run. */
+/* Set *products to the context's products. The first call creates them. This function calls
+ * fsdp_cpu_products_begin(), which may free primitives. No primitive may be freed while tasks run,
+ * so each operation calls this function once, before its tasks. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 /* If there are too many primitives, free those that have not been used recently. */

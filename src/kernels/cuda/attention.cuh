@@ -156,7 +156,7 @@ FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
 
 /* A set of kernels that compute attention. */
 typedef struct attention_kernels {
-    /* number of rows of a tile in the list of query tiles and in the list of key tiles */
+    /* q_tile: number of rows of a tile of queries; k_tile: number of rows of a tile of keys */
     int q_tile, k_tile;
     /* The number of keys that d_q and forward process at a time. This number is a multiple or a
      * divisor of q_tile. */

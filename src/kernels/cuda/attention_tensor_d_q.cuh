@@ -18,9 +18,9 @@ template <int D, bool BIAS, bool DROP> struct d_q_layout {
     static constexpr int bytes = diagonals + (BIAS ? 4 * 8 * DIAGONAL_LD * 4 : 0) + 1024;
 };
 
-/* Return delta of a row: the dot product of `out` and d_out. Four threads read the row together: of
- * every 64 bytes of the row, each of these threads, t, reads 16 bytes. If `valid` is false, return
- * 0. */
+/* Return delta of a row: the dot product of `out` and d_out. Four threads, numbered t = 0 to 3,
+ * read the row together. From every 64 bytes of the row, thread t reads the 16 bytes that begin at
+ * byte 16 t. If `valid` is false, return 0. */
 template <typename T>
 FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, bool valid)
 {

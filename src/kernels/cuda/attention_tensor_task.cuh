@@ -16,7 +16,7 @@ enum {
     char *name = (char *)(((uintptr_t)name##_raw + 1023) & ~(uintptr_t)1023)
 
 /* The task of a block, and the part of the task that this thread computes: rows `row` and `row` + 8
- * of the tile, and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
+ * of the tile and, for each fragment n, columns 8 n + 2 t and 8 n + 2 t + 1 of the tile. */
 typedef struct tensor_task {
     attention_tile tile;
     /* index: index of the tile in the list. head: query head or, for d_k and d_v, key/value

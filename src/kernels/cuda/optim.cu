@@ -108,8 +108,8 @@ static bool is_same(const kind &a, const kind &b)
     return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three arguments. Only the types of the arguments matter. By these types, f gets at
- * compile time the constant PLACE, the constant WHOLE, and COPY, the dtype of the copy. */
+/* Call f with three arguments whose values do not matter. From their types, f gets at compile time
+ * the constant PLACE, the constant WHOLE, and COPY, the type of the copy's elements. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };

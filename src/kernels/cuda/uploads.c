@@ -23,7 +23,7 @@ typedef struct remembered_upload {
     size_t data; /* the offset of the array in the device's ring */
     int segment;
     bool is_content; /* true: the key is the contents of the array itself */
-    /* The value that a counter had when this entry was last used. The counter is incremented each
+    /* The value of upload_ring.n_uses when this entry was last used. n_uses is incremented each
      * time any entry is used. */
     uint64_t used;
 } remembered_upload;

@@ -13,8 +13,8 @@
  * its latest uploads. Each remembered upload has a key in the host's ring: the array itself, or the
  * input from which the array was computed. If an upload with an equal key is remembered, the array
  * is not copied again. When the host begins to write to a segment, all uploads in this segment are
- * forgotten. Uploads in the segment after it are not used, either: before the caller starts its
- * kernel, it may make another upload, which may begin to write to that segment. */
+ * forgotten. Uploads in the next segment are not used, either: before the caller starts its kernel,
+ * the caller may make another upload, which may move to the next segment and overwrite them. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 

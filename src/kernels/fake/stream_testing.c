@@ -39,7 +39,7 @@ struct fsdp_fake_stream {
     pthread_t worker;
     bool has_worker;
     pthread_mutex_t lock;
-    /* `queued` is signalled when the worker has something to do. `done` is signalled when a command
+    /* `queued` is signaled when the worker has something to do. `done` is signaled when a command
      * has run. */
     pthread_cond_t queued, done;
     /* The lock protects the fields below. */

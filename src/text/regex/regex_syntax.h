@@ -1,10 +1,15 @@
 /* Translates regular expressions from Oniguruma's syntax to PCRE2's.
  *
  * Most of the syntax is the same in both. Where a construct has another meaning in PCRE2, the
- * translation writes an equivalent expression instead: for the classes \s, \w and \h and POSIX
- * brackets, which have other characters in PCRE2, for word boundaries, unions and intersections of
- * classes, {n,m}+ (which is not possessive in Oniguruma), {,n}, the option m (which is s in PCRE2),
- * options that hold until the end of a group, \uHHHH, and names of properties. */
+ * translation writes an equivalent expression instead. These constructs are:
+ *
+ * - the classes \s, \w and \h and POSIX brackets, which contain other characters in PCRE2
+ * - word boundaries
+ * - unions and intersections of classes
+ * - {n,m}+, which is not possessive in Oniguruma, and {,n}
+ * - the option m, which is s in PCRE2, and options that hold until the end of a group
+ * - \uHHHH
+ * - names of properties */
 #pragma once
 #include <fsdp/base.h>
 

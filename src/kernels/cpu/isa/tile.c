@@ -98,11 +98,11 @@ typedef struct output {
     void *c; /* bf16 for F32_TO_BF16 and BF16_TO_BF16, otherwise f32 */
     int64_t ldc;
     bool add;            /* add the results to the previous values of c, which are f32 */
-    unsigned last_lanes; /* a mask of those columns of the last vector of each row that exist */
+    unsigned last_lanes; /* a mask of the columns that exist in the last vector of each row */
 } output;
 
 /* A function that computes one tile. The array `tiles` below contains these functions:
- * tiles[kind][1] requires that `a` is packed, and tiles[kind][0] reads rows of A in place, which
+ * tiles[kind][1] requires that `a` is packed, and tiles[kind][0] reads A in place, where its rows
  * are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);

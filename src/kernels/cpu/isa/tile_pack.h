@@ -29,8 +29,8 @@ typedef enum pack_form {
 typedef struct target {
     char *at;       /* address of the first lane along k */
     int64_t stride; /* bytes from one lane along k to the next */
-    /* In each lane, the distance in bytes from the first eight to the last eight columns (or
-     * rows). */
+    /* The distance in bytes from the first eight of the sixteen columns (or rows) to the last
+     * eight, at the same lane along k. */
     int64_t upper;
 } target;
 
