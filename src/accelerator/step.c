@@ -192,9 +192,9 @@ fsdp_status fsdp_accelerator_clip_grad_norm(fsdp_accelerator *a, fsdp_module *mo
 fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *a, fsdp_module *model,
                                              double clip_value)
 {
-    fsdp_parameter_list list;
+    fsdp_parameter_list list = {0};
     FSDP_TRY(begin_clip(a, model));
-    FSDP_TRY(fsdp_module_parameters(model, false, &list));
+    FSDP_TRY(fsdp_agree(a->group, fsdp_module_parameters(model, false, &list)));
     const fsdp_status status = fsdp_clip_grad_value(&list, clip_value);
     fsdp_parameter_list_free(&list);
     return status;

@@ -197,8 +197,11 @@ static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_
     if (converts)
         dtype = fsdp_safetensors_dtype_of(m->options->dtype);
     fsdp_nf4_entry nf4;
-    bool is_nf4;
-    FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
+    bool is_nf4 = false;
+    /* An adapter's tensor may replace a weight in NF4 of the same name, but is not in NF4 itself.
+     */
+    if (fsdp_checkpoint_find(m->base.weights, from->name) == from)
+        FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
     if (is_nf4) {
         m->is_quantized = true;
         dtype = fsdp_safetensors_dtype_of(m->options->has_dtype ? m->options->dtype : nf4.dtype);

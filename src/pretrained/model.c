@@ -352,7 +352,8 @@ static void warn_of_list(const fsdp_model *m, const char *what, char *const *nam
     if (n > NAMES_SHOWN)
         fsdp_str_printf(&list, " and %zu more", n - NAMES_SHOWN);
     char *text = fsdp_str_take(&list);
-    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "%s: %s: %s", m->dir, what, text ? text : "several");
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "%s: %s: %s", m->dir ? m->dir : "model", what,
+             text ? text : "several");
     fsdp_free(text);
 }
 
