@@ -5,8 +5,11 @@
  *
  * run
  *
- *     fsdp launch --nproc-per-node 4 build/examples/llama_continual --devices 4 \
+ *     build/examples/llama_continual --devices 4 \
  *         --train_data_dir DIR --model_name meta-llama/Meta-Llama-3-8B
+ *
+ * which starts 4 ranks with `fsdp launch`. To give `fsdp launch` other options, call it yourself:
+ * fsdp launch -n 4 build/examples/llama_continual --devices 4 ...
  *
  * DIR is a folder of datasets.save_to_disk() with the splits train and validation, or a folder with
  * train.jsonl and validation.jsonl. Rows have input_ids. Arguments have the names and the defaults
@@ -50,7 +53,7 @@ static const char *const precisions[] = {"bf16-true", "bf16-mixed", "32-true", N
 #define N_OR_0 .bounds = FSDP_AT_LEAST(0), .metavar = "N"
 #define X .bounds = FSDP_AT_LEAST(0), .metavar = "X"
 static const fsdp_option flags[] = {
-    {ADD("devices", INT, devices, "4", "number of ranks that fsdp launch has started"), N},
+    {ADD("devices", INT, devices, "4", "number of ranks, which are started"), N},
     {ADD("train_data_dir", STRING, train_data_dir, NULL, "training and validation rows"),
      .required = true},
     {ADD("model_name", STRING, model_name, "meta-llama/Meta-Llama-3-8B", "a folder, or a name")},
@@ -112,7 +115,60 @@ typedef struct job {
 
 /* ---- setup ----------------------------------------------------------------------------------- */
 
-/* fabric = L.Fabric(devices=args.devices, strategy=FSDPStrategy(...)); fabric.launch() */
+/* Return true if a launcher has started this process. */
+static bool is_launched(void)
+{
+    static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return true;
+    return false;
+}
+
+/* Fabric starts the processes by itself, unless a launcher has done it. Do the same: replace this
+ * process by `fsdp launch -n DEVICES PROGRAM ...`. The command `fsdp` is expected in the folder
+ * above that of the program, as in a build, or in $PATH. `--config_file none` keeps it from reading
+ * Accelerate's default configuration file. This function returns only if the ranks are started
+ * already, if there is only one, or on error. */
+static fsdp_status start_ranks(const job *j, int argc, char **argv)
+{
+    char program[4096], fsdp[4110], number[16];
+    if (j->args.devices < 2 || is_launched())
+        return FSDP_OK;
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    char **words = calloc((size_t)argc + 7, sizeof *words);
+    if (n < 0 || !words) {
+        free(words);
+        return fsdp_error(FSDP_ERR_IO,
+                          "--devices %d: the path of this program is not known: start "
+                          "it with fsdp launch -n %d",
+                          j->args.devices, j->args.devices);
+    }
+    program[n] = '\0';
+    snprintf(fsdp, sizeof fsdp, "%s", program);
+    snprintf(strrchr(fsdp, '/'), 10, "/../fsdp");
+    snprintf(number, sizeof number, "%d", j->args.devices);
+    char launch[] = "launch", flag[] = "-n", file[] = "--config_file", none[] = "none";
+    char *added[] = {access(fsdp, X_OK) == 0 ? fsdp : strrchr(fsdp, '/') + 1,
+                     launch,
+                     flag,
+                     number,
+                     file,
+                     none,
+                     program};
+    memcpy(words, added, sizeof added);
+    memcpy(words + 7, argv + 1, (size_t)(argc - 1) * sizeof *words);
+    printf("--devices %d: starting %d ranks with fsdp launch\n", j->args.devices, j->args.devices);
+    fflush(stdout);
+    execvp(words[0], words);
+    free(words);
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "--devices %d needs the command fsdp, which is neither %s nor in $PATH",
+                      j->args.devices, fsdp);
+}
+
+/* fabric = L.Fabric(devices=args.devices, strategy=FSDPStrategy(...)) */
 static fsdp_status setup(job *j)
 {
     FSDP_TRY(fsdp_init_process_group(NULL, &j->group));
@@ -432,6 +488,8 @@ int main(int argc, char **argv)
     bool run = false;
     setvbuf(stdout, NULL, _IOLBF, 0);
     fsdp_status status = fsdp_parse_args(&parser, argc, argv, &j.args, &j.options, &run);
+    if (status == FSDP_OK && run)
+        status = start_ranks(&j, argc, argv); /* fabric.launch() */
     if (status == FSDP_OK && run)
         status = fabric_main(&j);
     if (status != FSDP_OK) {

@@ -5,15 +5,18 @@
 # tests/fsdp/test_overlap.c). If no path contains it, it is a substring of a test's name, alone or
 # after its folder (fsdp/NAME). Files and scripts whose path matches the extended regular
 # expression $TEST_SKIP are skipped, and listed. With TEST_AGAIN=1 a failed file runs once more
-# and the second result counts; both are shown, and the summary names it. The seconds of each are
-# written to BUILD/test-times.tsv.
+# and the second result counts; both are shown, and the summary names it. BUILD/test-times.tsv has
+# the seconds of each, and those of its processes on processors, which other programs of the machine
+# hardly change.
 build=$1
 filter=${2:-}
-# Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
-# wait for each other. All others, whose ranks wait at every step or which measure time, have the
-# machine to themselves, and run last. The extended regular expression $TEST_BESIDE replaces this one.
+# Two of these run at a time: they mostly compute, or run one command after the other, and may take longer
+# if their ranks or threads wait for each other. Scripts come first, because they take longer than most
+# files: a long one at the end would leave a processor idle. All others, whose ranks wait at every step or
+# which measure time, have the machine to themselves, and run last. The extended regular expression
+# $TEST_BESIDE replaces this one.
 beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
-beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
+beside="$beside|cli/test_([acdefgimpqrstvw]|on_fake|own_disks|lora|llama|nlp)[a-z0-9_]*\.sh$"
 beside=${TEST_BESIDE:-$beside}
 lanes=2
 dir=$(mktemp -d) || exit 1
@@ -54,7 +57,7 @@ with_name() {
         done | sort -u
 }
 names=
-chosen=$(printf '%s\n' $programs $scripts | with_path)
+chosen=$(printf '%s\n' $scripts $programs | with_path)
 if [ -z "$chosen" ]; then
     names=${filter##*/}
     chosen=$(printf '%s\n' "$(with_name)" | grep -Fx -- "$programs")
@@ -84,8 +87,9 @@ try() {
     rm "$dir/$number.pid"
 }
 now() { cut -d ' ' -f 1 /proc/uptime; }
-# run NUMBER PROGRAM: writes NUMBER.log, .seconds, .first if there was an attempt before and,
-# last, .rc
+# run NUMBER PROGRAM: writes NUMBER.log, .seconds (elapsed, and of its processes on processors), .first
+# if there was an attempt before and, last, .rc. It runs in a subshell of its own, whose `times` counts
+# this program only.
 run() {
     start=$(now)
     try "$1" "$2"
@@ -93,14 +97,17 @@ run() {
         { cat "$dir/$1.log"; echo "exit status $rc; again:"; } >"$dir/$1.first"
         try "$1" "$2"
     fi
-    echo "$start $(now)" | awk '{ printf "%.2f\n", $2 - $1 }' >"$dir/$1.seconds"
+    times >"$dir/$1.times" # in a pipeline it would be another shell's
+    echo "$start $(now)" | cat - "$dir/$1.times" | tr 'ms' '  ' | awk '
+        NR == 1 { elapsed = $2 - $1 }
+        NR == 3 { printf "%.2f\t%.2f\n", elapsed, $1 * 60 + $2 + $3 * 60 + $4 }' >"$dir/$1.seconds"
     echo $rc >"$dir/$1.rc"
 }
 # report NUMBER PROGRAM: prints its line, and what it skipped or how it failed; adds to the sums
 report() {
     log=$dir/$1.log
     read -r rc <"$dir/$1.rc"
-    read -r seconds <"$dir/$1.seconds"
+    read -r seconds used <"$dir/$1.seconds"
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
     p=$(echo "$line" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
     f=$(echo "$line" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')
@@ -111,7 +118,7 @@ report() {
         line="exit status $rc"
     fi
     echo "[$1/$total] $2: ${line:-no result} (${seconds%.*} s)"
-    printf '%s\t%s\n' "$2" "$seconds" >>"$dir/times"
+    printf '%s\t%s\t%s\n' "$2" "$seconds" "$used" >>"$dir/times"
     if [ -e "$dir/$1.first" ]; then
         tail -n 60 "$dir/$1.first" | sed 's/^/    /'
         { echo "$2 failed at first:"; causes "$dir/$1.first"; } >>"$dir/failures"
@@ -161,8 +168,8 @@ take $lanes
 report_ended
 sort -t "$(printf '\t')" -k 2,2 -rn "$dir/times" >"$build/test-times.tsv"
 if [ "$total" -gt 1 ]; then
-    echo "slowest:"
-    head -n 10 "$build/test-times.tsv" | awk -F '\t' '{ printf "%8.2f s  %s\n", $2, $1 }'
+    echo "slowest (seconds; seconds on processors):"
+    head -n 10 "$build/test-times.tsv" | awk -F '\t' '{ printf "%8.2f %8.2f  %s\n", $2, $3, $1 }'
 fi
 if [ -e "$dir/failures" ]; then cat "$dir/failures"; fi
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Check that fsdp.c and PEFT read each other's LoRA adapters and compute the same from them.
 
-usage: tools/check_peft.py [--fsdp build/fsdp] [--models NAME,...]
+usage: tools/check_peft.py [--fsdp build/fsdp] [--models NAME,...] [--configs NAME,...]
+       tools/check_peft.py --write tests/golden
 
 For each type of model and each configuration, PEFT adds an adapter with random values to a tiny model
 and saves it. `fsdp verify` compares logits, loss and the gradients of the adapter. Then `fsdp train`
 trains an adapter of the same configuration with --lora-r and the other options, and saves it. PEFT
 must load it without missing or unexpected names, and compute the loss of `fsdp evaluate`. The model
 that `fsdp checkpoint merge-adapter` writes must have the weights of merge_and_unload().
+
+With --write, PEFT's numbers for an adapter with DoRA are written to GOLDEN/llama3_dora: logits, loss,
+gradients and five steps of AdamW, which the tests compare with `fsdp verify`.
 
 Needs torch, transformers, peft, safetensors; the tests do not need this script. The exit code is not
 0 if anything differs.
@@ -82,6 +86,10 @@ CONFIGS = {
     "exclude": (dict(r=4, lora_alpha=4, target_modules="all-linear", exclude_modules=["PART"]),
                 ("--lora-r", "4", "--lora-alpha", "4", "--lora-target-modules", "all-linear",
                  "--lora-exclude-modules", "PART")),
+    "dora": (dict(r=4, lora_alpha=8, target_modules="all-linear", use_dora=True),
+             ("--lora-r", "4", "--lora-alpha", "8", "--lora-target-modules", "all-linear", "--use-dora")),
+    "dora_bias": (dict(r=3, lora_alpha=9, bias="lora_only", use_dora=True, use_rslora=True),
+                  ("--lora-r", "3", "--lora-alpha", "9", "--lora-bias", "lora_only", "--use-dora", "--use-rslora")),
 }
 PART = {"llama": "q_proj", "qwen2": "o_proj", "gpt2": "c_fc", "t5": "wo", "t5_gated": "wi_1", "bert": "key"}
 
@@ -118,16 +126,18 @@ def run(command):
     return result.returncode, result.stdout if not result.returncode else result.stdout + result.stderr
 
 
-def make_case(folder, task, model, config):
+def make_case(folder, task, model, config, inputs=None):
     """Write a folder for `fsdp verify`: the adapter, and the outputs that PEFT computes with it."""
     generator = torch.Generator().manual_seed(1)
-    inputs = make_inputs(task, generator)
-    save_file(inputs, folder.parent / "inputs.safetensors")
+    if not inputs:
+        inputs = make_inputs(task, generator)
+        save_file(inputs, folder.parent / "inputs.safetensors")
     adapted = peft.get_peft_model(model, config)
     with torch.no_grad():
-        for p in adapted.parameters():
+        for name, p in adapted.named_parameters():
             if p.requires_grad:
-                p.copy_(torch.randn(p.shape, generator=generator) * 0.2)
+                noise = torch.randn(p.shape, generator=generator) * 0.2
+                p.copy_(p * (1 + noise) if "magnitude" in name else noise)
     adapted.save_pretrained(folder / "adapter")
     path = folder / "adapter" / "adapter_config.json"
     text = json.loads(path.read_text())
@@ -139,7 +149,7 @@ def make_case(folder, task, model, config):
     expected = {"logits": out.logits.detach().contiguous(), "loss": out.loss.detach()}
     for name, p in adapted.named_parameters():
         if p.requires_grad:
-            name = name.replace(".default", "").replace(".modules_to_save", "").replace(".base_layer", "")
+            name = name.replace("_vector.default.weight", "_vector").replace(".default", "").replace(".modules_to_save", "").replace(".base_layer", "")
             expected["grad." + name] = p.grad.contiguous()
     save_file(expected, folder / "expected.safetensors")
     (folder / "tolerance.json").write_text(json.dumps(TOLERANCE))
@@ -210,16 +220,71 @@ def check_written(fsdp, folder, task, fresh, flags):
     return problems
 
 
+def steps_of(model, inputs, rates, world):
+    """Return each rank's losses and the norms in steps of AdamW with clipping, and the parameters after them."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rates[0], weight_decay=0.01)
+    losses, norms = [], []
+    for step, rate in enumerate(rates):
+        optimizer.param_groups[0]["lr"] = rate
+        local = [model(**{k: v[step, rank] for k, v in inputs.items()}).loss for rank in range(world)]
+        (sum(local) / world).backward()
+        losses.append([float(loss.detach()) for loss in local])
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained, 1.0)))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms, {k: v.contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
+
+
+def write_golden(golden):
+    """Write golden/llama3_dora for the model and the batches of golden/llama3."""
+    folder, base = golden / "llama3_dora", golden / "llama3"
+    torch.manual_seed(7)
+    load = lambda: hf.AutoModelForCausalLM.from_pretrained(base / "model", attn_implementation="eager")
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], use_dora=True,
+                             task_type="CAUSAL_LM")
+    folder.mkdir(exist_ok=True)
+    make_case(folder, "CAUSAL_LM", load(), config, load_file(base / "inputs.safetensors"))
+    path = folder / "adapter" / "adapter_config.json"
+    text = json.loads(path.read_text())
+    text["base_model_name_or_path"] = "../../llama3/model"
+    path.write_text(json.dumps(text, indent=2, sort_keys=True) + "\n")
+    (folder / "adapter" / "README.md").unlink(missing_ok=True)
+    rates = [0.003, 0.003, 0.003 * 0.7, 0.003 * 0.7, 0.003 * 0.7 * 0.7]
+    for world in 1, 2:
+        inputs = f"trajectory_inputs_w{world}.safetensors"
+        model = peft.PeftModel.from_pretrained(load(), folder / "adapter", is_trainable=True)
+        losses, norms, final = steps_of(model, load_file(base / inputs), rates, world)
+        trajectory = dict(
+            mesh=f"w{world}", world=world, mesh_shape=[world], dtype="float32",
+            optimizer=dict(name="AdamW", betas=[0.9, 0.999], eps=1e-8, weight_decay=0.01), clip_grad_norm=1.0,
+            schedule=dict(kind="StepLR", lr=0.003, step_size=2, gamma=0.7), accumulation=1, inputs=f"../llama3/{inputs}",
+            model="../llama3/model", adapter="adapter", loss=[sum(v) / world for v in losses], grad_norm=norms, lr=rates,
+            local_loss=losses)
+        lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in trajectory.items())
+        (folder / f"trajectory_step_w{world}.json").write_text("{\n" + lines + "\n}\n")
+    save_file(final, folder / "final_adapter.safetensors")
+    tolerance = dict(TOLERANCE["suggested"], trajectory=dict(
+        loss_absolute=5e-5, grad_norm_relative=1e-4, final_params_99_9_percent_absolute=1e-5, final_params_absolute=0.01))
+    (folder / "tolerance.json").write_text(json.dumps(dict(suggested=tolerance), indent=2) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fsdp", default="build/fsdp")
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--configs", default=",".join(CONFIGS))
+    parser.add_argument("--write", type=pathlib.Path)
     args = parser.parse_args()
+    if args.write:
+        write_golden(args.write)
+        return
     fsdp = pathlib.Path(args.fsdp).absolute()
     failed = compared = 0
     for name in args.models.split(","):
         make, task = MODELS[name]
-        for config_name, (options, flags) in CONFIGS.items():
+        for config_name in args.configs.split(","):
+            options, flags = CONFIGS[config_name]
             with tempfile.TemporaryDirectory() as temporary:
                 folder = pathlib.Path(temporary) / "case"
                 folder.mkdir()

@@ -11,6 +11,7 @@
 #   conformance  each kernel on the card against the CPU's, and instructions against their meaning
 #   verify       PyTorch's numbers in tests/golden, f32 and bf16
 #   ranks        1, 2 and 4 ranks on the card: losses and norms are the same in every bit
+#   options      two steps with each optimizer and dtype that has kernels of its own
 #   bench        training steps of the shapes in tools/gpu_check/shapes, and of T5 on real rows
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
 #   curve        50 steps of models/t5-debian-mini on the card and on the CPU
@@ -100,9 +101,9 @@ part_head() {
 
 part_head
 [ "$status" = passed ] || exit 1
-for name in ${GPU_CHECK_PARTS:-build conformance verify ranks bench torch curve sanitizer}; do
+for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench torch curve sanitizer}; do
     case $name in
-    build | conformance | verify | ranks | curve | sanitizer | bench | torch) "part_$name" ;;
+    build | conformance | verify | ranks | options | curve | sanitizer | bench | torch) "part_$name" ;;
     *) begin "$name" 1; fail "no such part"; finish ;;
     esac
 done

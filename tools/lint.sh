@@ -72,18 +72,25 @@ grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(git ls-files 'src/models/*' in
 
 # Headers that include CUDA's need its folder.
 cuda=${CUDA_HOME:-/usr/local/cuda}/include
+headers=
 for header in $(git ls-files 'include/*.h' 'src/*.h'); do
     [ -e "$cuda/cuda_runtime_api.h" ] || ! grep -qE 'cuda/context\.h|cuda/slots\.h|<cu[a-z_A-Z]*\.h>' "$header" || continue
-    echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -fsyntax-only -x c - ||
-        say "$header does not compile alone"
+    headers="$headers $header"
     grep -q '#pragma once' "$header" || say "$header: no #pragma once"
+done
+# uncompilable COMMAND: prints the names of the headers on stdin, one a line, that do not compile alone
+uncompilable() {
+    xargs -n 1 -P "$(nproc)" sh -c 'echo "#include \"$1\"" | '"$1"' - || echo "$1"' sh
+}
+for header in $(printf '%s\n' $headers |
+    uncompilable "$cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -isystem '$cuda' -fsyntax-only -x c"); do
+    say "$header does not compile alone"
 done
 for header in $(git ls-files 'src/*.cuh' 'tests/cuda/*.h'); do
     grep -q '#pragma once' "$header" || say "$header: no #pragma once"
 done
-for header in $(git ls-files 'include/*.h'); do
-    echo "#include \"$header\"" | c++ -std=c++17 -I. -Iinclude -fsyntax-only -x c++ - ||
-        say "$header does not compile as C++"
+for header in $(git ls-files 'include/*.h' | uncompilable "c++ -std=c++17 -I. -Iinclude -fsyntax-only -x c++"); do
+    say "$header does not compile as C++"
 done
 
 # Only files that are compiled for both builds depend on FSDP_TESTING, so it changes no struct of
@@ -96,9 +103,13 @@ grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c' 'src/*.cu') | gr
 # The idiom of cleanup is a chain on one status variable (docs/style.md).
 grep -nw goto $(git ls-files src) && say "src has no goto; see 'Errors and cleanup' in docs/style.md"
 if command -v clang-format >/dev/null; then
-    for file in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp'); do
-        clang-format --dry-run -Werror "$file" 2>/dev/null || say "$file: not formatted (make format)"
+    unformatted=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' |
+        xargs -n 50 -P "$(nproc)" sh -c 'clang-format --dry-run -Werror "$@" 2>&1 ||
+            echo "clang-format failed"' sh)
+    for file in $(printf '%s\n' "$unformatted" | sed -n 's/^\([^: ]*\):[0-9]*:.*/\1/p' | sort -u); do
+        say "$file: not formatted (make format)"
     done
+    [ -z "$unformatted" ] || say "$(printf '%s\n' "$unformatted" | tail -n 1)"
 fi
 sh tools/notes.sh || bad=1
 sh tools/language.sh || bad=1

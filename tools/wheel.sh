@@ -16,7 +16,8 @@ command -v python3 >/dev/null || { echo "wheel: python3 is needed: it writes the
 archive() { [ -e "$($cc -print-file-name="lib$1.a")" ]; }
 
 # NAME in WITHOUT, a file that is there if the library is, and the archives that it needs.
-# oneDNN and hwloc have none in Debian: libdnnl is a shared library only, and hwloc needs libudev.
+# Three libraries have none in Debian: libdnnl is a shared library only, hwloc needs libudev, and
+# libmicrohttpd needs GnuTLS, which needs p11-kit.
 static= archives=
 while read -r name header needs; do
     case " $without " in *" $name "*) continue ;; esac
@@ -38,6 +39,7 @@ hwloc hwloc.h hwloc udev
 csv csv.h csv
 yaml yaml.h yaml
 cairo cairo/cairo.h cairo pixman-1 fontconfig freetype expat png16 brotlidec brotlicommon
+microhttpd microhttpd.h microhttpd gnutls hogweed nettle gmp tasn1 idn2 unistring p11-kit
 nettle nettle/hmac.h nettle
 PCRE2 stddef.h pcre2-8
 utf8proc utf8proc.h utf8proc

@@ -383,8 +383,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_clip_grad_norm(fsdp_accelerator *accelerator, fsdp_module *model, double max_norm,
                                 const fsdp_clip_grad_options *options, double *total_norm);
 /** clip_grad_value_(): limit each element of the gradients to [-clip_value, clip_value]. This also
- * works for sharded models, which Accelerate's clip_grad_value_() refuses. Returns the errors of
- * fsdp_accelerator_clip_grad_norm(). */
+ * works for sharded models, which Accelerate's clip_grad_value_() refuses. Collective: if a rank
+ * fails, all ranks return an error. Returns the errors of fsdp_accelerator_clip_grad_norm(), and
+ * FSDP_ERR_INVALID if `clip_value` is negative or NaN. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *accelerator,
                                                                       fsdp_module *model,
                                                                       double clip_value);

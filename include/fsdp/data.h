@@ -71,7 +71,8 @@ typedef struct fsdp_dataset_ops {
      * and the argument `draw`. NULL: the dataset has the same examples in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Get the text of the source and the text of the target of example `index`. The caller frees
-     * both with fsdp_text_free(). NULL: the dataset has no text. */
+     * both with fsdp_text_free(). *target may stay NULL for CLASSIFICATION. NULL: the dataset has
+     * no text. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** Free `self`. NULL: nothing to free. */
     void (*close)(void *self);
@@ -502,8 +503,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
 /**
  * Get example `index` as text: the source with its prefix, and the target (the reference for
  * ROUGE). The texts are cleaned (fsdp_dataset_options.cleaning) but not cut. CAUSAL_LM: the source
- * is the prompt (empty if there is none), and the target is the text after it. If a row of JSON
- * lines has ids instead of texts and there is a tokenizer, the ids are decoded.
+ * is the prompt (empty if there is none), and the target is the text after it. CLASSIFICATION: the
+ * source is the text, or the first text of a pair, and the target is the second text of a pair, or
+ * NULL. If a row of JSON lines has ids instead of texts and there is a tokenizer, the ids are
+ * decoded.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
  * @param target out: freed with fsdp_text_free(); may be NULL

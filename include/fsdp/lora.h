@@ -6,6 +6,11 @@
  * with A [r, in] and B [out, r]. The base weights W are frozen. Only the parameters of the adapter
  * have gradients and optimizer state.
  *
+ * With use_dora, the adapter is DoRA's (Liu et al. 2024, arXiv 2402.09353): each row of W + scaling
+ * * B A is divided by its norm and multiplied by a trained number, the row's magnitude. The first
+ * magnitudes are the norms of the rows of W, so the base model must be loaded first;
+ * fsdp_lora_init_magnitudes() computes them.
+ *
  *     fsdp_lora_config lora = {.r = 16, .lora_alpha = 32, .target_pattern = "all-linear"};
  *     FSDP_TRY(fsdp_model_create(&config, &model));
  *     FSDP_TRY(fsdp_lora_apply(model, &lora));
@@ -87,13 +92,15 @@ typedef struct fsdp_lora_config {
      * name selects modules as in target_modules. */
     const char *const *modules_to_save;
     fsdp_lora_init init_lora_weights;
+    /** true: DoRA. Each layer with an adapter gets the parameter lora_magnitude_vector [out]. */
+    bool use_dora;
 } fsdp_lora_config;
 
 /** A configuration that was read from a file, with the memory of its lists. */
 typedef struct fsdp_lora_file fsdp_lora_file;
 /**
  * Read `dir`/adapter_config.json. Values that this library does not support and that would change
- * the results are refused: use_dora, another peft_type and so on.
+ * the results are refused: another peft_type, use_qalora and so on.
  * @param file out: owned by the caller, freed with fsdp_lora_file_destroy()
  * @return FSDP_ERR_NOT_FOUND if there is no such file; FSDP_ERR_FORMAT for an impossible value;
  *         FSDP_ERR_UNSUPPORTED; the message names the file, the key and the value
@@ -131,6 +138,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_config_write(const fsdp_lora_conf
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_apply(fsdp_module *model,
                                                      const fsdp_lora_config *config);
+
+/**
+ * Set the magnitudes of an adapter with use_dora to the norms of the rows of W + scaling * B A.
+ * fsdp_pretrained_load() does this for a new adapter; a program that fills the weights in another
+ * way calls this function afterwards. The units of `model` are gathered one after the other.
+ * Collective. Without use_dora, nothing changes.
+ * @return FSDP_ERR_UNSUPPORTED on a device that does not compute DoRA (cuda)
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_init_magnitudes(fsdp_module *model);
+/**
+ * Compute the norms of the rows of W + scaling * B A of an adapter with use_dora now, and let each
+ * forward use them instead of computing them. Each rank keeps a float32 for each row. Call this for
+ * a model that is not trained any more, such as for generation. Without use_dora, nothing changes.
+ * @param keep false: forwards compute the norms again
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_keep_norms(fsdp_module *model, bool keep);
 
 #ifdef __cplusplus
 }

@@ -61,6 +61,12 @@ static const char *plural(long n)
     return n == 1 ? "" : "s";
 }
 
+/* The same for a number that need not be whole. */
+static const char *plural_of(double n)
+{
+    return n == 1.0 ? "" : "s";
+}
+
 static void print_strategy(const fsdp_explained *x, FILE *out)
 {
     static const char *const texts[] = {
@@ -112,10 +118,12 @@ static void print_communication(const fsdp_explained *x, FILE *out)
     }
     if (x->shards > 1)
         snprintf(sharded, sizeof sharded,
-                 "%.4g bytes of parameters (%s of %d byte%s, of which a rank has 1/%ld) and %.4g "
-                 "bytes of gradients (reduce-scatter in float32)",
-                 gathers * gathered_bytes(x), twice ? "two all-gathers" : "one all-gather",
-                 gathered_bytes(x), plural(gathered_bytes(x)), x->shards, part * GRAD_BYTES);
+                 "%.4g byte%s of parameters (%s of %d byte%s, of which a rank has 1/%ld) and %.4g "
+                 "byte%s of gradients (reduce-scatter in float32)",
+                 gathers * gathered_bytes(x), plural_of(gathers * gathered_bytes(x)),
+                 twice ? "two all-gathers" : "one all-gather", gathered_bytes(x),
+                 plural(gathered_bytes(x)), x->shards, part * GRAD_BYTES,
+                 plural_of(part * GRAD_BYTES));
     if (x->replicas > 1)
         snprintf(replicated, sizeof replicated,
                  "%s%.4g bytes of gradients from other replicas (all-reduce in float32)",

@@ -44,6 +44,33 @@ static fsdp_status wrong_value(const conversion *c, const fsdp_yaml *value)
                       value->line, value->key, value->text ? value->text : "a list or a map");
 }
 
+/* Keys of old files may lack the prefix fsdp_. Add it, so that the functions below find the keys.
+ */
+static fsdp_status add_prefixes(const conversion *c)
+{
+    static const char prefix[] = "fsdp_";
+    fsdp_yaml *map = section(c);
+    for (size_t i = 0; i < map->n; i++) {
+        fsdp_yaml *item = &map->items[i];
+        if (strncmp(item->key, prefix, strlen(prefix)) == 0)
+            continue;
+        char *key = fsdp_strdup_printf("%s%s", prefix, item->key);
+        if (!key)
+            return fsdp_error_nomem();
+        const fsdp_yaml *other = fsdp_yaml_find(map, key);
+        if (other) {
+            const fsdp_status status = fsdp_error(
+                FSDP_ERR_INVALID, "%s:%d: %.100s is the same key as %.100s in line %d: keep one",
+                c->path, item->line, item->key, key, other->line);
+            fsdp_free(key);
+            return status;
+        }
+        fsdp_free(item->key);
+        item->key = key;
+    }
+    return FSDP_OK;
+}
+
 /* ---- the strategy ---- */
 
 static long number(const conversion *c, const char *key)
@@ -155,6 +182,7 @@ fsdp_status fsdp_to_fsdp2(fsdp_yaml *config, const char *path, fsdp_to_fsdp2_say
     const fsdp_yaml *map = section(&c);
     if (!map || map->kind != FSDP_YAML_MAP || map->n == 0)
         return fsdp_error(FSDP_ERR_INVALID, "%s: no fsdp_config in it: nothing to convert", path);
+    FSDP_TRY(add_prefixes(&c));
     const char *version = fsdp_yaml_text(map, "fsdp_version");
     if (version && strcmp(version, "2") == 0)
         return fsdp_error(

@@ -182,9 +182,12 @@ fsdp_status fsdp_accelerator_clip_grad_norm(fsdp_accelerator *a, fsdp_module *mo
                                             double *total_norm)
 {
     fsdp_parameter_list list = {0};
-    FSDP_TRY(begin_clip(a, model));
-    FSDP_TRY(fsdp_agree(a->group, fsdp_module_parameters(model, false, &list)));
-    const fsdp_status status = fsdp_clip_grad_norm(&list, max_norm, options, total_norm, NULL);
+    fsdp_status status = begin_clip(a, model);
+    if (status == FSDP_OK)
+        status = fsdp_module_parameters(model, false, &list);
+    status = fsdp_agree(a->group, status);
+    if (status == FSDP_OK)
+        status = fsdp_clip_grad_norm(&list, max_norm, options, total_norm, NULL);
     fsdp_parameter_list_free(&list);
     return status;
 }
@@ -192,12 +195,14 @@ fsdp_status fsdp_accelerator_clip_grad_norm(fsdp_accelerator *a, fsdp_module *mo
 fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *a, fsdp_module *model,
                                              double clip_value)
 {
-    fsdp_parameter_list list;
-    FSDP_TRY(begin_clip(a, model));
-    FSDP_TRY(fsdp_module_parameters(model, false, &list));
-    const fsdp_status status = fsdp_clip_grad_value(&list, clip_value);
+    fsdp_parameter_list list = {0};
+    fsdp_status status = begin_clip(a, model);
+    if (status == FSDP_OK)
+        status = fsdp_module_parameters(model, false, &list);
+    if (status == FSDP_OK)
+        status = fsdp_clip_grad_value(&list, clip_value);
     fsdp_parameter_list_free(&list);
-    return status;
+    return fsdp_agree(a->group, status);
 }
 
 /* ---- optimizers ---- */

@@ -223,17 +223,6 @@ static const fsdp_op float8_op = {.name = "float8_linear",
 
 /* --- forward --- */
 
-static bool check_device(fsdp_scope *s)
-{
-    const fsdp_kernels *k = s->run->device->kernels;
-    if (k && !k->float8_cast)
-        fsdp_scope_fail(s, fsdp_error(FSDP_ERR_UNSUPPORTED,
-                                      "%s: device %s does not compute in float8: use the device "
-                                      "cpu, or train without float8",
-                                      float8_op.name, k->name));
-    return fsdp_scope_ok(s);
-}
-
 static bool check_tensors(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *w_scale,
                           fsdp_tensor *bias, fsdp_float8_recipe recipe, fsdp_linear_shape *shape)
 {
@@ -276,8 +265,7 @@ fsdp_tensor *fsdp_float8_linear_of(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w
                                    fsdp_float8_recipe recipe)
 {
     float8_options o = {.recipe = (uint8_t)recipe};
-    if (!fsdp_scope_ok(s) || !check_device(s) ||
-        !check_tensors(s, x, w, w_scale, bias, recipe, &o.shape))
+    if (!fsdp_scope_ok(s) || !check_tensors(s, x, w, w_scale, bias, recipe, &o.shape))
         return NULL;
     fsdp_tensor *y = NULL;
     if (!fsdp_selective_reuse(s, &float8_op, &y, 1)) {

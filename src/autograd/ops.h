@@ -106,7 +106,7 @@ typedef struct fsdp_cross_entropy_args {
     float factor, smoothing;
 } fsdp_cross_entropy_args;
 
-/* Run the kernel cross_entropy, or smoothed_cross_entropy if labels are smoothed. The scope fails
- * if the device does not have the kernel. (ops_cross_entropy.c) */
+/* Run the kernel cross_entropy, or smoothed_cross_entropy if labels are smoothed
+ * (ops_cross_entropy.c). */
 void fsdp_run_cross_entropy(fsdp_scope *s, const fsdp_kernels *k,
                             const fsdp_cross_entropy_args *args);

@@ -19,13 +19,9 @@ void fsdp_run_cross_entropy(fsdp_scope *s, const fsdp_kernels *k, const fsdp_cro
     if (a->smoothing <= 0)
         k->cross_entropy(context, a->losses, a->logits, a->dtype, a->labels, a->rows, a->vocab,
                          a->ld, a->gradient, a->factor);
-    else if (k->smoothed_cross_entropy)
+    else
         k->smoothed_cross_entropy(context, a->losses, a->logits, a->dtype, a->labels, a->rows,
                                   a->vocab, a->ld, a->gradient, a->factor, a->smoothing);
-    else
-        fsdp_scope_error(s, "cross_entropy",
-                         "label smoothing is not available on this device; the "
-                         "CPU has it");
 }
 
 static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -124,18 +120,12 @@ typedef struct target_loss_options {
     bool binary;
 } target_loss_options;
 
-/* Run the kernel target_loss. If the device does not have this kernel, the scope fails. */
 static void run_kernel(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *losses,
                        const fsdp_tensor *logits, const float *targets,
                        const target_loss_options *o, bool gradient, float factor)
 {
-    if (k->target_loss)
-        k->target_loss(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
-                       targets, logits->shape[0], logits->shape[1], o->binary, gradient, factor);
-    else
-        fsdp_scope_error(s, o->binary ? "binary_cross_entropy_with_logits" : "mse_loss",
-                         "regression and multi-label classification are not available on this "
-                         "device; the CPU has them");
+    k->target_loss(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits), targets,
+                   logits->shape[0], logits->shape[1], o->binary, gradient, factor);
 }
 
 static void target_loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,

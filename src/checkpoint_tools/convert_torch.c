@@ -153,6 +153,8 @@ static fsdp_status plan_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *
     fsdp_error_context(status, "%s",
                        fsdp_source_path(item->run->source)); /* the error message already names the
                                                                 tensor */
+    if (status == FSDP_OK && item->bytes == 0)
+        fsdp_conversion_step(item->run); /* read_part() is not called for an empty tensor */
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* See gather.h. */
 #include "src/checkpoint_tools/gather.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,6 +332,8 @@ static fsdp_status read_descriptor(int fd, const char *label, uint64_t offset, u
 {
     while (bytes > 0) {
         const ssize_t n = pread(fd, to, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n < 0)
             return fsdp_io_error(label, "cannot read");
         if (n == 0)

@@ -7,6 +7,7 @@
  * is computed in float32. */
 #include "src/checkpoint_tools/merge_adapter.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,9 @@ typedef struct update {
     int64_t r, in, out;
     float factor;
     bool transposed; /* the weight is [in, out] */
+    /* [out] DoRA: the magnitudes of the outputs until take_factors() replaces them with the factors
+     * by which the outputs are multiplied; owned. NULL: the adapter is LoRA's. */
+    float *magnitudes;
 } update;
 
 /* A tensor of the result. */
@@ -104,10 +108,31 @@ static fsdp_status open_part(merge *m, part *p)
     return fsdp_lora_open_values(p->dir, &p->values);
 }
 
+/* Return an error if an adapter with magnitudes (DoRA) cannot be merged as the options say. */
+static fsdp_status check_dora(const merge *m, const part *p)
+{
+    if (!fsdp_lora_file_config(p->file)->use_dora)
+        return FSDP_OK;
+    if (m->options->subtract)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: use_dora is set, and --subtract cannot undo its merge: the norms of "
+                          "the rows of the base model are not in the merged model any more; keep "
+                          "the base model instead",
+                          p->dir);
+    if (m->n_parts > 1 || p->weight != 1.0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: use_dora is set, so the adapter replaces the norms of whole rows of "
+                          "the weights: it can be merged only by itself and with the weight 1",
+                          p->dir);
+    return FSDP_OK;
+}
+
 static fsdp_status open_all(merge *m)
 {
     for (size_t i = 0; i < m->n_parts; i++)
         FSDP_TRY(fsdp_lora_file_read(m->parts[i].dir, &m->parts[i].file));
+    for (size_t i = 0; i < m->n_parts; i++)
+        FSDP_TRY(check_dora(m, &m->parts[i]));
     FSDP_TRY(open_base(m));
     FSDP_TRY(fsdp_lora_fit_head(m->parts[0].dir, &m->base.config));
     for (size_t i = 0; i < m->n_parts; i++)
@@ -172,8 +197,11 @@ static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_
     if (converts)
         dtype = fsdp_safetensors_dtype_of(m->options->dtype);
     fsdp_nf4_entry nf4;
-    bool is_nf4;
-    FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
+    bool is_nf4 = false;
+    /* An adapter's tensor may replace a weight in NF4 of the same name, but is not in NF4 itself.
+     */
+    if (fsdp_checkpoint_find(m->base.weights, from->name) == from)
+        FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
     if (is_nf4) {
         m->is_quantized = true;
         dtype = fsdp_safetensors_dtype_of(m->options->has_dtype ? m->options->dtype : nf4.dtype);
@@ -287,6 +315,7 @@ static void free_updates(merge *m)
     for (size_t i = 0; i < m->n_updates; i++) {
         fsdp_free(m->updates[i].a);
         fsdp_free(m->updates[i].b);
+        fsdp_free(m->updates[i].magnitudes);
         m->updates[i] = (update){0};
     }
     m->n_updates = 0;
@@ -302,7 +331,8 @@ static fsdp_status add_update(merge *m, const part *p, const fsdp_parameter *wei
                   .transposed = adapter->transposed,
                   .factor = (float)(p->weight * (double)adapter->scaling)};
     FSDP_TRY(read_matrix(m, p, adapter->a, &u->a));
-    return read_matrix(m, p, adapter->b, &u->b);
+    FSDP_TRY(read_matrix(m, p, adapter->b, &u->b));
+    return adapter->magnitude ? read_matrix(m, p, adapter->magnitude, &u->magnitudes) : FSDP_OK;
 }
 
 static fsdp_status find_updates(merge *m, const output *o)
@@ -335,41 +365,114 @@ static void add_to_rows(const update *u, float *rows, int64_t begin, int64_t n, 
     }
 }
 
+/* --- pieces of a weight with an update --- */
+
+/* A weight that has an update, or that is in NF4. */
+typedef struct weight_rows {
+    const output *o;
+    int64_t height, width;
+    int64_t most;            /* the number of rows in a piece */
+    fsdp_nf4_values *values; /* NULL: the weight is not in NF4 */
+} weight_rows;
+
+/* Return the number of rows of the piece that begins at row `begin`. */
+static int64_t rows_at(const weight_rows *w, int64_t begin)
+{
+    return w->height - begin < w->most ? w->height - begin : w->most;
+}
+
+/* Set m->piece to rows [begin, begin + rows) of the weight, with the updates added. */
+static void read_updated(merge *m, const weight_rows *w, int64_t begin, int64_t rows)
+{
+    const output *o = w->o;
+    if (w->values) {
+        const float *read = fsdp_nf4_values_read(w->values, begin * w->width, rows * w->width);
+        memcpy(m->piece, read, (size_t)(rows * w->width) * sizeof *read);
+    } else {
+        const fsdp_safetensors_dtype *from = fsdp_safetensors_dtype_by_name(o->from->dtype_name);
+        const size_t bytes = (size_t)w->width * (size_t)from->bits / 8;
+        memcpy(m->raw, (const char *)o->from->data + (size_t)begin * bytes, (size_t)rows * bytes);
+        m->device->kernels->cast(m->device->context, m->piece, FSDP_DTYPE_F32, m->raw,
+                                 (fsdp_dtype)from->fsdp_dtype, rows * w->width);
+    }
+    for (size_t k = 0; k < m->n_updates; k++)
+        add_to_rows(&m->updates[k], m->piece, begin, rows, w->width);
+}
+
+/* DoRA: replace the magnitudes by magnitudes / norms, where the norms are those of the weight with
+ * its update. An output is a row of the weight or, if the weight is transposed, a column. */
+static fsdp_status take_factors(merge *m, const weight_rows *w, update *u)
+{
+    double *squares = fsdp_calloc((size_t)u->out, sizeof *squares);
+    if (!squares)
+        return FSDP_ERR_NOMEM;
+    for (int64_t begin = 0, rows; begin < w->height; begin += rows) {
+        rows = rows_at(w, begin);
+        read_updated(m, w, begin, rows);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < w->width; j++) {
+                const double value = (double)m->piece[i * w->width + j];
+                squares[u->transposed ? j : begin + i] += value * value;
+            }
+    }
+    for (int64_t i = 0; i < u->out; i++)
+        u->magnitudes[i] = squares[i] == 0.0 ? 0.0f : u->magnitudes[i] / (float)sqrt(squares[i]);
+    fsdp_free(squares);
+    return FSDP_OK;
+}
+
+/* Multiply the outputs in the piece by their factors. */
+static void scale_rows(const merge *m, const update *u, const weight_rows *w, int64_t begin,
+                       int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < w->width; j++)
+            m->piece[i * w->width + j] *= u->magnitudes[u->transposed ? j : begin + i];
+}
+
 /* --- writing --- */
 
-/* Write a weight that is in NF4 in the base model, with the updates added to it, as floating-point
- * numbers. */
-static fsdp_status write_nf4_rows(merge *m, const output *o, fsdp_weights_writer *writer, size_t i,
-                                  fsdp_nf4_values *values)
+static fsdp_status write_updated(merge *m, const weight_rows *w, fsdp_weights_writer *writer,
+                                 size_t i)
 {
-    const int64_t width = o->nf4.ndim == 2 ? o->nf4.shape[1] : 1;
-    const int64_t height = o->nf4.numel / width, most = values->most / width;
-    const size_t size = (size_t)o->dtype->bits / 8;
-    for (int64_t begin = 0, rows; begin < height; begin += rows) {
-        rows = height - begin < most ? height - begin : most;
-        const float *read = fsdp_nf4_values_read(values, begin * width, rows * width);
-        memcpy(m->piece, read, (size_t)(rows * width) * sizeof *read);
-        for (size_t k = 0; k < m->n_updates; k++)
-            add_to_rows(&m->updates[k], m->piece, begin, rows, width);
-        m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
-                                 m->piece, FSDP_DTYPE_F32, rows * width);
-        FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)(begin * width) * size, m->bytes,
-                                           (size_t)(rows * width) * size));
+    const fsdp_dtype dtype = (fsdp_dtype)w->o->dtype->fsdp_dtype;
+    const size_t bytes = (size_t)w->width * (size_t)w->o->dtype->bits / 8;
+    update *dora = m->n_updates && m->updates[0].magnitudes ? &m->updates[0] : NULL;
+    if (dora)
+        FSDP_TRY(take_factors(m, w, dora));
+    for (int64_t begin = 0, rows; begin < w->height; begin += rows) {
+        rows = rows_at(w, begin);
+        read_updated(m, w, begin, rows);
+        if (dora)
+            scale_rows(m, dora, w, begin, rows);
+        m->device->kernels->cast(m->device->context, m->bytes, dtype, m->piece, FSDP_DTYPE_F32,
+                                 rows * w->width);
+        FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)begin * bytes, m->bytes,
+                                           (size_t)rows * bytes));
     }
     return FSDP_OK;
 }
 
+/* Write a weight that is in NF4 in the base model, with the updates added to it, as floating-point
+ * numbers. */
 static fsdp_status write_nf4(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
 {
     const int64_t most = PIECE_BYTES / (int64_t)sizeof(float);
-    if (o->nf4.ndim == 2 && o->nf4.shape[1] > most)
+    const int64_t width = o->nf4.ndim == 2 ? o->nf4.shape[1] : 1;
+    if (width > most)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s: tensor '%s' with rows of %lld elements cannot be merged",
-                          o->from->path, o->from->name, (long long)o->nf4.shape[1]);
+                          o->from->path, o->from->name, (long long)width);
     fsdp_nf4_values values;
     fsdp_status status = fsdp_nf4_values_init(&values, &o->nf4, m->device, most);
     if (status == FSDP_OK)
-        status = write_nf4_rows(m, o, writer, i, &values);
+        status = write_updated(m,
+                               &(weight_rows){.o = o,
+                                              .height = o->nf4.numel / width,
+                                              .width = width,
+                                              .most = values.most / width,
+                                              .values = &values},
+                               writer, i);
     fsdp_nf4_values_fini(&values);
     return status;
 }
@@ -393,24 +496,6 @@ static fsdp_status copy_tensor(merge *m, const output *o, fsdp_weights_writer *w
     return FSDP_OK;
 }
 
-static fsdp_status write_rows(merge *m, const output *o, fsdp_weights_writer *writer, size_t i,
-                              int64_t begin, int64_t rows)
-{
-    const fsdp_safetensors_dtype *from = fsdp_safetensors_dtype_by_name(o->from->dtype_name);
-    const int64_t width = o->from->shape[1];
-    const size_t in_bytes = (size_t)width * (size_t)from->bits / 8,
-                 out_bytes = (size_t)width * (size_t)o->dtype->bits / 8;
-    memcpy(m->raw, (const char *)o->from->data + (size_t)begin * in_bytes, (size_t)rows * in_bytes);
-    m->device->kernels->cast(m->device->context, m->piece, FSDP_DTYPE_F32, m->raw,
-                             (fsdp_dtype)from->fsdp_dtype, rows * width);
-    for (size_t k = 0; k < m->n_updates; k++)
-        add_to_rows(&m->updates[k], m->piece, begin, rows, width);
-    m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
-                             m->piece, FSDP_DTYPE_F32, rows * width);
-    return fsdp_weights_writer_write(writer, i, (uint64_t)begin * out_bytes, m->bytes,
-                                     (size_t)rows * out_bytes);
-}
-
 static fsdp_status merge_tensor(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
 {
     fsdp_dtype dtype;
@@ -420,11 +505,9 @@ static fsdp_status merge_tensor(merge *m, const output *o, fsdp_weights_writer *
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s: tensor '%s' of %s with rows of %lld elements cannot be merged",
                           o->from->path, o->from->name, o->from->dtype_name, (long long)width);
-    for (int64_t begin = 0, rows; begin < o->from->shape[0]; begin += rows) {
-        rows = o->from->shape[0] - begin < most ? o->from->shape[0] - begin : most;
-        FSDP_TRY(write_rows(m, o, writer, i, begin, rows));
-    }
-    return FSDP_OK;
+    return write_updated(
+        m, &(weight_rows){.o = o, .height = o->from->shape[0], .width = width, .most = most},
+        writer, i);
 }
 
 static fsdp_status write_tensors(merge *m, fsdp_weights_writer *writer)

@@ -163,6 +163,7 @@ static fsdp_status open_model(classifier *c)
     const fsdp_model_options options = {.name = config->model,
                                         .adapter = config->adapter,
                                         .keep_lm_head = true,
+                                        .keeps_norms = true,
                                         .shard.mp_policy.param_dtype = config->param_dtype};
     FSDP_TRY(fsdp_model_open(&options, c->group, c->device, &c->model));
     const fsdp_status status = open_classifier(c);

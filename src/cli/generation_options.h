@@ -49,6 +49,9 @@ extern const char *const fsdp_early_stopping_choices[];
      .help = "of --do-sample: draw from the fewest tokens whose probabilities reach X"},           \
     {.name = "min-p", FSDP_SETTING_X(at, min_p), FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, 1),  \
      .help = "of --do-sample: draw from tokens at least X times as likely as the likeliest"},      \
+    {.name = "top-h", FSDP_SETTING_X(at, top_h), FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, 1),  \
+     .help = "of --do-sample: draw from the most likely tokens that have X of the entropy of the " \
+             "100 most likely ones; 0: off"},                                                      \
     {.name = "repetition-penalty", FSDP_SETTING_X(at, repetition_penalty), FSDP_FILE_OR("1"),      \
      .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
     {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \

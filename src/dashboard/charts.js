@@ -33,18 +33,24 @@ function el(name, attributes, ...children) {
 
 // ---- numbers ----
 
+// Return `value` with three significant digits, and never with an exponent: toPrecision(3) makes
+// "1.00e+3" of 999.6.
+function threeDigits(value) {
+    return Math.abs(value) >= 999.5 ? value.toFixed(0) : value.toPrecision(3);
+}
+
 function shortNumber(value) {
     if (value === null || value === undefined || !isFinite(value))
         return "–";
     const size = Math.abs(value);
     if (size === 0)
         return "0";
-    if (size >= 1e9)
-        return (value / 1e9).toPrecision(3) + " G";
-    if (size >= 1e6)
-        return (value / 1e6).toPrecision(3) + " M";
+    if (size >= 999.5e6)
+        return threeDigits(value / 1e9) + " G";
+    if (size >= 999.5e3)
+        return threeDigits(value / 1e6) + " M";
     if (size >= 1e5)
-        return (value / 1e3).toPrecision(3) + " k";
+        return threeDigits(value / 1e3) + " k";
     if (size < 1e-3)
         return value.toExponential(2);
     return String(Number(value.toPrecision(4)));
@@ -59,22 +65,24 @@ function bytes(value) {
         value /= 1024;
         i++;
     }
-    return (i === 0 ? String(value) : value.toPrecision(value >= 100 ? 3 : 3)) + " " + units[i];
+    return (i === 0 ? String(value) : threeDigits(value)) + " " + units[i];
 }
 
 function duration(seconds) {
     if (seconds === null || seconds === undefined || !isFinite(seconds))
         return "–";
-    if (seconds < 1e-3)
-        return (seconds * 1e6).toPrecision(3) + " µs";
-    if (seconds < 1)
-        return (seconds * 1e3).toPrecision(3) + " ms";
-    if (seconds < 120)
+    if (seconds < 999.5e-6)
+        return threeDigits(seconds * 1e6) + " µs";
+    if (seconds < 999.5e-3)
+        return threeDigits(seconds * 1e3) + " ms";
+    if (seconds < 119.5)
         return seconds.toPrecision(3) + " s";
-    if (seconds < 7200)
-        return Math.floor(seconds / 60) + " min " + Math.round(seconds % 60) + " s";
-    if (seconds < 172800)
-        return Math.floor(seconds / 3600) + " h " + Math.round((seconds % 3600) / 60) + " min";
+    // Round before splitting, so that no part shows 60.
+    const whole = Math.round(seconds), minutes = Math.round(seconds / 60);
+    if (whole < 7200)
+        return Math.floor(whole / 60) + " min " + whole % 60 + " s";
+    if (minutes < 2880)
+        return Math.floor(minutes / 60) + " h " + minutes % 60 + " min";
     return (seconds / 86400).toPrecision(3) + " days";
 }
 

@@ -19,7 +19,8 @@ enum {
 };
 
 /* Add the number and the sizes of the files in the folder `dir` and below it to *look. Close `dir`.
- * Return false if there is a symbolic link. */
+ * Return false if there is anything else, such as a symbolic link, or a pipe, on which a reader
+ * would wait. */
 static bool count_files(int dir, int depth, fsdp_checkpoint_look *look)
 {
     DIR *entries = fdopendir(dir);
@@ -34,7 +35,7 @@ static bool count_files(int dir, int depth, fsdp_checkpoint_look *look)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
             fstatat(dirfd(entries), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        good = !S_ISLNK(st.st_mode);
+        good = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
         if (S_ISREG(st.st_mode)) {
             look->files++;
             look->bytes += st.st_size;

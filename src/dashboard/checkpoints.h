@@ -12,7 +12,8 @@ typedef enum fsdp_checkpoint_verdict {
     FSDP_CHECKPOINT_GOOD,
     FSDP_CHECKPOINT_DAMAGED,
     FSDP_CHECKPOINT_INCOMPLETE, /* a file is missing: the save still runs, or was interrupted */
-    FSDP_CHECKPOINT_LINKED,     /* it has symbolic links, which the dashboard does not follow */
+    FSDP_CHECKPOINT_LINKED,     /* it has symbolic links, which the dashboard does not follow,
+                                   or pipes or the like, which may block a reader */
 } fsdp_checkpoint_verdict;
 
 typedef struct fsdp_checkpoint_look {

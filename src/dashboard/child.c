@@ -20,6 +20,8 @@ enum {
 };
 /* Maximum time until the child prints the address of its page. */
 static const int64_t start_ns = 10000000000;
+/* Time that the child has to end after SIGTERM, before it gets SIGKILL. */
+static const int64_t end_ns = 5000000000;
 
 extern char **environ;
 
@@ -152,12 +154,25 @@ fsdp_status fsdp_dashboard_start(const char *program, const char *const *folders
     return status;
 }
 
+/* Wait until a child that has got SIGTERM has ended. */
+static void wait_for_end(pid_t pid)
+{
+    const int64_t end = fsdp_clock_ns() + end_ns;
+    pid_t ended = 0;
+    while ((ended = waitpid(pid, NULL, WNOHANG)) == 0 && fsdp_clock_ns() < end)
+        (void)poll(NULL, 0, 10);
+    if (ended != 0)
+        return;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 void fsdp_dashboard_end(fsdp_dashboard_child *child)
 {
     if (child->pid <= 0 || child->keep_open < 0)
         return;
     close(child->keep_open);
     kill(child->pid, SIGTERM);
-    waitpid(child->pid, NULL, 0);
+    wait_for_end(child->pid);
     *child = (fsdp_dashboard_child){.keep_open = -1};
 }

@@ -507,7 +507,7 @@ function drawUnits() {
 }
 
 const VERDICTS = {unchecked: "not looked at yet", good: "complete; files and index agree", damaged: "damaged",
-    incomplete: "incomplete, or being written", linked: "not looked at: has symbolic links"};
+    incomplete: "incomplete, or being written", linked: "not looked at: has symbolic links, pipes or the like"};
 
 function drawCheckpoints() {
     const several = new Set(state.checkpoints.map(c => c.run)).size > 1 || state.checkpoints.some(c => c.run === null);

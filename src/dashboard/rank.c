@@ -94,12 +94,20 @@ static void add_to_sums(fsdp_rank *r, const fsdp_rank_sample *s, double cpu_s)
     r->saw_step |= s->steps > 0;
 }
 
+/* Return a count from a line, or 0 if it is not a number that fits in int64_t. The file of a rank
+ * may contain anything, and converting such a number would be undefined. */
+static int64_t count_from(fsdp_json_node line, const char *key)
+{
+    const double value = fsdp_line_number(line, key, 0);
+    return value >= 0 && value < 0x1p53 ? (int64_t)value : 0;
+}
+
 static void take_start(fsdp_rank *r, fsdp_json_node line)
 {
     r->started = fsdp_line_number(line, "time", 0);
-    r->world_size = (int64_t)fsdp_line_number(line, "world_size", 0);
-    r->pid = (int64_t)fsdp_line_number(line, "pid", 0);
-    r->threads = (int64_t)fsdp_line_number(line, "threads", 0);
+    r->world_size = count_from(line, "world_size");
+    r->pid = count_from(line, "pid");
+    r->threads = count_from(line, "threads");
     fsdp_line_text(line, "host", r->host, sizeof r->host);
     fsdp_line_text(line, "device", r->device, sizeof r->device);
     snprintf(r->state, sizeof r->state, "starting");

@@ -236,12 +236,22 @@ static fsdp_status add_rank(fsdp_dashboard_run *run, int root, int number, bool 
     return status;
 }
 
+/* Return the largest number of ranks that the run can have: the number of ranks that the file of
+ * rank 0 names, if this file has been read. */
+static size_t most_ranks(const fsdp_dashboard_run *run)
+{
+    const int64_t world_size = run->n_ranks ? run->ranks[0]->world_size : 0;
+    return world_size > 0 && world_size < FSDP_RUN_RANKS ? (size_t)world_size
+                                                         : (size_t)FSDP_RUN_RANKS;
+}
+
 /* Remove ranks whose files are left over from an earlier run with more ranks. */
 static void remove_old_ranks(fsdp_dashboard_run *run)
 {
-    const int64_t world_size = run->n_ranks ? run->ranks[0]->world_size : 0;
-    while (world_size > 0 && run->n_ranks && run->ranks[run->n_ranks - 1]->number >= world_size)
+    const size_t most = most_ranks(run), before = run->n_ranks;
+    while (run->n_ranks > most)
         fsdp_rank_destroy(run->ranks[--run->n_ranks]);
+    run->revision += run->n_ranks < before;
 }
 
 static fsdp_status read_description(fsdp_dashboard_run *run, int fd, const struct stat *st)
@@ -291,7 +301,7 @@ fsdp_status fsdp_dashboard_run_look(fsdp_dashboard_run *run, int root)
     if (run->has_events)
         return FSDP_OK;
     remove_old_ranks(run);
-    while (there && run->n_ranks < FSDP_RUN_RANKS)
+    while (there && run->n_ranks < most_ranks(run))
         FSDP_TRY(add_rank(run, root, (int)run->n_ranks, &there));
     return look_for_description(run, root);
 }

@@ -235,7 +235,7 @@ static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
 
 /* Compute the checksum of `data`, the content of block `i`, and compare it with the recorded
  * checksum. */
-static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
+static fsdp_status compare_block(const fsdp_block_check *check, uint64_t i, const void *data)
 {
     const uint64_t begin = i * check->block_bytes;
     const size_t bytes = bytes_of_block(check, i);
@@ -244,7 +244,6 @@ static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void
         return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: checksum of bytes [%llu, %llu)",
                           check->data_path, (unsigned long long)begin,
                           (unsigned long long)(begin + bytes));
-    check->compared[i] = true;
     return FSDP_OK;
 }
 
@@ -256,8 +255,10 @@ fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset, uin
         return FSDP_OK;
     const uint64_t last = (offset + bytes - 1) / check->block_bytes;
     for (uint64_t i = offset / check->block_bytes; i <= last; i++)
-        if (!check->compared[i])
+        if (!check->compared[i]) {
             FSDP_TRY(compare_block(check, i, check->data->data + i * check->block_bytes));
+            check->compared[i] = true;
+        }
     return FSDP_OK;
 }
 
@@ -293,6 +294,8 @@ static fsdp_status read_block(fsdp_block_check *check, fsdp_block_read_fn *read,
                               uint64_t i, uint64_t offset, size_t bytes, unsigned char *out)
 {
     if (bytes == bytes_of_block(check, i)) {
+        /* This verifies `out`. The block of the mapping may still be absent or different, so it is
+         * not marked as compared. */
         FSDP_TRY(read(context, offset, out, bytes));
         return compare_block(check, i, out);
     }

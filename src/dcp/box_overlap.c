@@ -46,7 +46,8 @@ static bool overlap(const fsdp_dcp_extent *a, const fsdp_dcp_extent *b, int ndim
 bool fsdp_dcp_find_overlap(fsdp_dcp_extent *extents, size_t n, int ndim, size_t *a, size_t *b)
 {
     const int d = sorted_dimension = sweep_dimension(extents, n, ndim);
-    if (!is_sorted(extents, n))
+    /* A box without dimensions has one element, and no offset by which it could be sorted. */
+    if (ndim > 0 && !is_sorted(extents, n))
         qsort(extents, n, sizeof *extents, compare_extents);
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++) {

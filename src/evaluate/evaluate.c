@@ -183,6 +183,7 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
         .from_config = random,
         .seed = (uint64_t)v->config->seed,
         .keep_lm_head = true,
+        .keeps_norms = true,
         .shard = {.mp_policy = {.param_dtype = v->config->param_dtype}},
     };
     return fsdp_model_open(&options, v->group, v->device, &v->model);

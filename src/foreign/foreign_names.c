@@ -11,6 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
+#include "src/hf/wrapped_names.h"
 
 enum {
     MAX_PLACES = 32, /* largest number of candidate places */
@@ -22,13 +23,6 @@ enum {
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-static void cut_out(char *name, const char *part)
-{
-    const size_t n = strlen(part);
-    for (char *at = strstr(name, part); at; at = strstr(at, part))
-        memmove(at, at + n, strlen(at + n) + 1);
-}
-
 static char *without_wrappers(fsdp_arena *arena, const char *name)
 {
     const size_t bytes = strlen(name) + 1;
@@ -36,9 +30,7 @@ static char *without_wrappers(fsdp_arena *arena, const char *name)
     if (!copy)
         return NULL;
     memcpy(copy, name, bytes);
-    cut_out(copy, "_fsdp_wrapped_module.");
-    cut_out(copy, "_checkpoint_wrapped_module.");
-    cut_out(copy, "_orig_mod.");
+    fsdp_name_unwrap(copy);
     return copy;
 }
 

@@ -12,8 +12,6 @@
  *
  * If the ranks are on several hosts, a rank keeps only its own part. A gather copies this part to a
  * buffer from a pool, which all ranks read, in forward and again in backward. */
-#include <string.h>
-
 #include "src/fsdp/param_storage.h"
 #include "src/nn/quantized.h"
 
@@ -163,6 +161,7 @@ static void drop(fsdp_param_memory *base)
 static void copy_own_parts(const quantized_memory *m)
 {
     const int rank = fsdp_group_rank(m->base.context->shard_group);
+    const fsdp_device *device = m->base.context->device;
     const char *from = fsdp_buffer_data(m->buffer);
     char *to = fsdp_buffer_data(m->gathered);
     place at = {.rank = -1};
@@ -170,7 +169,7 @@ static void copy_own_parts(const quantized_memory *m)
         if (at.rank != rank)
             continue;
         if (to && from) {
-            memcpy(to + at.offset, from, at.part.bytes);
+            device->kernels->copy(device->context, to + at.offset, from, at.part.bytes);
             from += aligned(at.part.bytes);
         }
         fsdp_buffer_wrote(m->gathered, FSDP_ALL_READERS, at.offset, at.part.bytes);

@@ -125,6 +125,7 @@ static fsdp_status check_sampling_settings(const fsdp_generation_settings *s,
                        : s->asked_for.top_k && c->top_k > 0                   ? "top-k"
                        : s->asked_for.top_p && c->top_p < 1                   ? "top-p"
                        : s->asked_for.min_p && c->min_p > 0                   ? "min-p"
+                       : s->asked_for.top_h && c->top_h > 0                   ? "top-h"
                        : s->asked_for.typical_p && c->typical_p < 1           ? "typical-p"
                        : s->asked_for.epsilon_cutoff && c->epsilon_cutoff > 0 ? "epsilon-cutoff"
                        : s->asked_for.eta_cutoff && c->eta_cutoff > 0         ? "eta-cutoff"

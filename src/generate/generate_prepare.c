@@ -316,6 +316,7 @@ fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts)
                                 .quantize = fsdp_quantize_flags_options(&c->quantize, &quantize),
                                 .adapter = c->adapter,
                                 .keep_lm_head = true,
+                                .keeps_norms = true,
                                 .shard.mp_policy.param_dtype = c->param_dtype};
     FSDP_TRY(fsdp_model_open(&model, g->group, g->device, &g->model));
     fsdp_status status = open_tokenizer(g);

@@ -11,6 +11,7 @@
 #include "src/data/csv/csv_delimiter.h"
 #include "src/data/files/file_names.h"
 #include "src/data/json/json_rows.h"
+#include "src/data/json/jsonl_keys.h"
 #include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_columns.h"
 #include "src/generate/prompts.h"
@@ -54,27 +55,45 @@ static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
     return status;
 }
 
-static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row)
+/* Collect the keys of a row, at `line`, other than `used`. If `used` is "a.b", the key "a" is used.
+ * Ignoring a key does not change a prompt, so no key is refused. */
+static fsdp_status collect_unused(fsdp_json_node row, int64_t line, const char *used,
+                                  fsdp_unused_keys *unused)
 {
-    const char *text = NULL;
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
+        const size_t n = strlen(v.key);
+        const bool is_used = strncmp(used, v.key, n) == 0 && (!used[n] || used[n] == '.');
+        if (!is_used && fsdp_json_kind_of(v) != FSDP_JSON_NULL)
+            FSDP_TRY(fsdp_collect_unused_key(v.key, line, unused));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
+                                int64_t line, fsdp_unused_keys *unused)
+{
+    const char *text = NULL, *used = e->text_column;
     fsdp_json_node value = {0};
     if (e->text_column)
         value = fsdp_text_find(row, e->text_column);
-    for (size_t i = 0; !e->text_column && !value.value && i < FSDP_LENGTH(columns); i++)
-        if (fsdp_json_kind_of(fsdp_json_find(row, columns[i])) == FSDP_JSON_STRING)
+    for (size_t i = 0; !used && i < FSDP_LENGTH(columns); i++)
+        if (fsdp_json_kind_of(fsdp_json_find(row, columns[i])) == FSDP_JSON_STRING) {
             value = fsdp_json_find(row, columns[i]);
+            used = columns[i];
+        }
     if (fsdp_json_kind_of(value) != FSDP_JSON_STRING)
         return missing_text(row, e->text_column);
     FSDP_TRY(fsdp_json_get_str(value, NULL, &text));
+    FSDP_TRY(collect_unused(row, line, used, unused));
     return fsdp_prompts_add_text(p, e, text);
 }
 
-/* Add the prompt in a row of JSON or Arrow. If `wanted` is true, the row must be a conversation;
- * any other row is an error. */
+/* Add the prompt in a row of JSON or Arrow, and collect the keys that are not used for it.
+ * If `wanted` is true, the row must be a conversation; any other row is an error. */
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
-                           bool wanted)
+                           int64_t line, bool wanted, fsdp_unused_keys *unused)
 {
-    if (e->chat && fsdp_is_conversation(row))
+    if (e->chat && fsdp_is_conversation(row)) /* its other keys are in the output */
         return fsdp_prompts_add_conversation(p, e, row);
     if (wanted)
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -82,11 +101,11 @@ static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_
                           "'prompt'");
     if (fsdp_is_conversation(row))
         return fsdp_error(FSDP_ERR_INVALID, "the row is a conversation: --chat answers it");
-    return add_text_row(p, e, row);
+    return add_text_row(p, e, row, line, unused);
 }
 
 static fsdp_status read_json(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
-                             fsdp_json_rows *rows, bool wanted)
+                             fsdp_json_rows *rows, bool wanted, fsdp_unused_keys *unused)
 {
     for (;;) {
         fsdp_json_row row;
@@ -95,7 +114,7 @@ static fsdp_status read_json(fsdp_prompts *p, const fsdp_prompt_encoding *e, con
         if (!row.text)
             return FSDP_OK;
         FSDP_TRY(fsdp_json_row_parse(path, &row, &doc));
-        const fsdp_status status = add_row(p, e, fsdp_json_root(doc), wanted);
+        const fsdp_status status = add_row(p, e, fsdp_json_root(doc), row.line, wanted, unused);
         fsdp_json_destroy(doc);
         fsdp_json_row_context(status, path, &row);
         FSDP_TRY(status);
@@ -106,10 +125,15 @@ static fsdp_status read_json_input(fsdp_prompts *p, const fsdp_prompt_encoding *
                                    fsdp_input *input, bool wanted)
 {
     fsdp_json_rows *rows;
+    fsdp_unused_keys unused = {0};
+    char *note = NULL;
     FSDP_TRY(fsdp_json_rows_open(input, path, NULL, &rows));
-    const fsdp_status status = read_json(p, e, path, rows, wanted);
+    fsdp_status status = read_json(p, e, path, rows, wanted, &unused);
+    if (status == FSDP_OK)
+        status = fsdp_unused_keys_note(&unused, path, &note);
+    fsdp_unused_keys_fini(&unused);
     fsdp_json_rows_close(rows);
-    return status;
+    return status == FSDP_OK ? fsdp_prompts_add_note(p, note) : status;
 }
 
 static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
@@ -117,18 +141,24 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
 {
     fsdp_arrow_table *table;
     FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_VALIDATION, &table));
+    fsdp_unused_keys unused = {0};
+    char *note = NULL;
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; i < fsdp_arrow_table_len(table) && status == FSDP_OK; i++) {
         fsdp_json *doc;
         status = fsdp_arrow_table_row(table, i, &doc);
         if (status != FSDP_OK)
             break;
-        status = add_row(p, e, fsdp_json_root(doc), wanted);
+        status = add_row(p, e, fsdp_json_root(doc), i, wanted, &unused);
         fsdp_json_destroy(doc);
         fsdp_arrow_table_add_context(table, i, status);
     }
+    if (status == FSDP_OK)
+        status = fsdp_unused_columns_note(&unused, fsdp_arrow_table_left_out(table),
+                                          fsdp_arrow_table_folder(table)->path, &note);
+    fsdp_unused_keys_fini(&unused);
     fsdp_arrow_table_close(table);
-    return status;
+    return status == FSDP_OK ? fsdp_prompts_add_note(p, note) : status;
 }
 
 /* Return the index of the column that has the prompts, or -1 if there is none. If `only` is true,
@@ -165,6 +195,25 @@ static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_en
     return status;
 }
 
+/* Set the note that lists all columns except `column`. */
+static fsdp_status note_columns(fsdp_prompts *p, const fsdp_csv_row *header, int64_t column,
+                                const char *path)
+{
+    fsdp_unused_keys unused = {0};
+    char *note = NULL;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < header->fields && status == FSDP_OK; i++) {
+        size_t length;
+        if ((int64_t)i != column)
+            status =
+                fsdp_collect_unused_key(fsdp_csv_field(header, i, &length), header->line, &unused);
+    }
+    if (status == FSDP_OK)
+        status = fsdp_unused_keys_note(&unused, path, &note);
+    fsdp_unused_keys_fini(&unused);
+    return status == FSDP_OK ? fsdp_prompts_add_note(p, note) : status;
+}
+
 static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
                             fsdp_csv *csv)
 {
@@ -182,7 +231,7 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
             status = fsdp_csv_next(csv, &row);
     }
     fsdp_csv_row_fini(&row);
-    return status;
+    return status == FSDP_OK ? note_columns(p, fsdp_csv_header(csv), column, path) : status;
 }
 
 static fsdp_status has_prompts(const fsdp_csv_row *header, void *encoding, bool *fits)

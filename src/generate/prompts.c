@@ -349,18 +349,35 @@ static fsdp_status add_arrow_rows(id_reader *r, const fsdp_arrow_table *table)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_prompts_add_note(fsdp_prompts *p, char *note)
+{
+    char *joined = note;
+    if (p->note && note) {
+        joined = fsdp_strdup_printf("%s; %s", p->note, note);
+        fsdp_free(note);
+        if (!joined)
+            return FSDP_ERR_NOMEM;
+    }
+    if (joined) {
+        fsdp_free(p->note);
+        p->note = joined;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status read_arrow_ids(fsdp_prompts *p, const fsdp_prompt_ids *options, const char *path)
 {
     id_reader r = {.prompts = p, .options = options};
     fsdp_arrow_table *table;
+    char *note = NULL;
     FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_VALIDATION, &table));
     fsdp_status status = add_arrow_rows(&r, table);
     if (status == FSDP_OK)
         status = fsdp_unused_columns_note(&r.unused, fsdp_arrow_table_left_out(table),
-                                          fsdp_arrow_table_folder(table)->path, &p->note);
+                                          fsdp_arrow_table_folder(table)->path, &note);
     fsdp_unused_keys_fini(&r.unused);
     fsdp_arrow_table_close(table);
-    return status;
+    return status == FSDP_OK ? fsdp_prompts_add_note(p, note) : status;
 }
 
 fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *options, const char *path)
@@ -368,7 +385,7 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *option
     if (fsdp_is_arrow_path(path))
         return read_arrow_ids(p, options, path);
     id_reader r = {.prompts = p, .options = options, .line = 1};
-    char *text;
+    char *text, *note = NULL;
     size_t bytes;
     FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
     fsdp_json *doc = NULL;
@@ -386,7 +403,9 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *option
         status = add_lines(&r, path, rows, bytes);
     }
     if (status == FSDP_OK)
-        status = fsdp_unused_keys_note(&r.unused, path, &p->note);
+        status = fsdp_unused_keys_note(&r.unused, path, &note);
+    if (status == FSDP_OK)
+        status = fsdp_prompts_add_note(p, note);
     fsdp_unused_keys_fini(&r.unused);
     if (status == FSDP_ERR_FORMAT) {
         const fsdp_status other =

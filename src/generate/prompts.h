@@ -19,7 +19,7 @@ typedef struct fsdp_prompts {
     size_t n, cap;
     size_t n_cut;      /* number of prompts that were cut to max_length */
     size_t n_prefixed; /* number of prompts that were given a prefix that is not empty */
-    char *note;        /* lists the unused keys in rows of ids; NULL: none; owned */
+    char *note;        /* lists the unused keys of rows; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
@@ -39,6 +39,8 @@ typedef struct fsdp_prompt_encoding {
     const char *text_column;       /* column or key of the text in a row; NULL: a default */
 } fsdp_prompt_encoding;
 
+/* Append `note` to prompts->note. NULL: nothing to append. The function frees `note`. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_note(fsdp_prompts *prompts, char *note);
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
                                                   const fsdp_prompt_encoding *encoding,
                                                   const char *text);

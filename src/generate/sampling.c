@@ -6,6 +6,10 @@
 #include "src/base/philox.h"
 #include "src/generate/sampling.h"
 
+enum {
+    TOP_H_IDS = 100 /* TopHLogitsWarper.top_n of transformers */
+};
+
 int32_t fsdp_argmax(const float *scores, int64_t vocab)
 {
     int32_t best = 0;
@@ -147,10 +151,41 @@ static double eta_bound(const fsdp_candidate *left, int64_t n, double epsilon)
     return bound < epsilon ? bound : epsilon;
 }
 
+/* Top-H sampling (Potraghloo et al. 2025, "Top-H Decoding"). Consider only the TOP_H_IDS most
+ * likely candidates, as transformers does. Return the largest number k such that the terms -p log p
+ * of the first k candidates sum to at most top_h times the entropy. The first candidate is always
+ * kept. The candidates are sorted, so these are the most likely ones. */
+static int64_t keep_top_h(const fsdp_candidate *left, int64_t n, double top_h)
+{
+    n = n < TOP_H_IDS ? n : TOP_H_IDS;
+    const double total = total_weight(left, n), bound = top_h * entropy(left, n, total);
+    double sum = 0;
+    int64_t kept = 0;
+    for (; kept < n; kept++) {
+        const double p = weight(left, kept) / total;
+        sum -= p > 0 ? p * log(p) : 0;
+        if (kept > 0 && sum > bound)
+            break;
+    }
+    return kept;
+}
+
+/* Return how many of the n candidates are at least as likely as the k-th one. The candidates are
+ * sorted, so these are the first candidates. */
+static int64_t keep_first(const fsdp_candidate *left, int64_t n, int64_t k)
+{
+    int64_t kept = k < n ? k : n;
+    while (kept < n && left[kept].score == left[kept - 1].score)
+        kept++;
+    return kept;
+}
+
 int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores, int64_t vocab,
                            fsdp_candidate *left)
 {
-    int64_t k = c->top_k > 0 && c->top_k < vocab ? c->top_k : vocab;
+    const int64_t most = c->top_k > 0 && c->top_k < vocab ? c->top_k : vocab;
+    const bool few = c->top_h > 0 && most < TOP_H_IDS; /* top_h needs more than `most` ids */
+    const int64_t k = !few ? most : TOP_H_IDS < vocab ? TOP_H_IDS : vocab;
     const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
     if (isinf(best))
         return 0;
@@ -159,6 +194,8 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
         return keep_best(scores, vocab, best, left);
     int64_t n = keep_top_k(scores, vocab, k, temperature, left);
     qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);
+    if (c->top_h > 0)
+        n = keep_first(left, keep_top_h(left, n, c->top_h), most);
     if (c->top_p < 1)
         n = keep_top_p(left, n, c->top_p);
     if (c->min_p > 0)

@@ -1,7 +1,7 @@
 /* Chooses the next id from the scores of all ids: the most likely id, or a random one according to
- * temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff and eta_cutoff. Random numbers are a
- * function of seed, row and step. So a result depends neither on the number of ranks nor on the
- * batch. */
+ * temperature, top_h, top_k, top_p, min_p, typical_p, epsilon_cutoff and eta_cutoff. Random numbers
+ * are a function of seed, row and step. So a result depends neither on the number of ranks nor on
+ * the batch. */
 #pragma once
 #include <stdint.h>
 

@@ -227,12 +227,12 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    /* float32, bfloat16, or uint8 if the trait narrow_states of the device is set. The new moments
-     * are rounded to this dtype. If it is uint8, moments are codes of fsdp_dynamic_map_signed() and
-     * fsdp_dynamic_map_unsigned() in src/base/dynamic_map.h. The parameter then consists of rows of
-     * `inner` elements. Each row is divided into blocks of FSDP_MAP_BLOCK elements, and the last
-     * block of a row may be shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the
-     * largest magnitudes of the blocks of exp_avg and exp_avg_sq. */
+    /* float32, bfloat16 or uint8. The new moments are rounded to this dtype. If it is uint8,
+     * moments are codes of fsdp_dynamic_map_signed() and fsdp_dynamic_map_unsigned() in
+     * src/base/dynamic_map.h. The parameter then consists of rows of `inner` elements. Each row is
+     * divided into blocks of FSDP_MAP_BLOCK elements, and the last block of a row may be shorter.
+     * absmax1 and absmax2 [n / inner, blocks of a row] are the largest magnitudes of the blocks of
+     * exp_avg and exp_avg_sq. */
     fsdp_dtype state_dtype;
     float *absmax1, *absmax2;
     int64_t inner;
@@ -247,8 +247,7 @@ typedef struct fsdp_adamw_args {
     int64_t step;   /* counted from 1 */
     float grad_scale;
     /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
-     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. May be true only if the
-     * device has the trait narrow_states. */
+     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. */
     bool stochastic;
     uint64_t rounding_key; /* a function of seed, step and parameter */
     int64_t first;         /* index of element 0 in the whole parameter */
@@ -527,6 +526,26 @@ typedef struct fsdp_kernels {
      * dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
+    /* Compute y[t][j] = x[t][j] * factors[j] + bias[j]. x and y [rows, width] have `dtype` and may
+     * be the same array. bias [width] of `dtype` may be NULL. NULL on devices that do not have this
+     * kernel. */
+    void (*scale_columns)(fsdp_kernel_context *c, void *y, const void *x, fsdp_dtype dtype,
+                          const float *factors, const void *bias, int64_t rows, int64_t width);
+    /* Compute out[j] = beta out[j] + the sum over the rows t of x[t][j] * y[t][j] * factors[j]. x
+     * and y [rows, width] have `dtype`, and out [width] has out_dtype. NULL on devices that do not
+     * have this kernel. */
+    void (*column_dots)(fsdp_kernel_context *c, void *out, fsdp_dtype out_dtype, float beta,
+                        const void *x, const void *y, fsdp_dtype dtype, const float *factors,
+                        int64_t rows, int64_t width);
+    /* Set norms[i] to the square root of squares[i], rounded to `dtype`. NULL on devices that do
+     * not have this kernel. */
+    void (*norms_of_squares)(fsdp_kernel_context *c, float *norms, const double *squares,
+                             fsdp_dtype dtype, int64_t n);
+    /* Set factors[i] to magnitudes[i] / norms[i], and reciprocals[i] to 1 / norms[i]. Both are 0 if
+     * norms[i] is 0. magnitudes [n] has `dtype`. NULL on devices that do not have this kernel. */
+    void (*magnitude_factors)(fsdp_kernel_context *c, float *factors, float *reciprocals,
+                              const void *magnitudes, fsdp_dtype dtype, const float *norms,
+                              int64_t n);
     /* Compute the softmax cross-entropy of logits [rows, V] (of `dtype`, row stride ld >= V) and
      * labels [rows]. A row whose label is negative is ignored. losses [rows] f32 are set to
      * -log(softmax of the label), or to 0 if the row is ignored. If `gradient` is true, the logits
@@ -537,7 +556,7 @@ typedef struct fsdp_kernels {
     /* Compute the losses and gradients of cross_entropy() for smoothed labels: in each row, every
      * class has the target probability smoothing / V, and the label has (1 - smoothing) in
      * addition. losses [rows] are set to the sum over all classes of -target * log(softmax), and
-     * the gradient is (softmax - target) * factor. NULL on devices that do not have this kernel. */
+     * the gradient is (softmax - target) * factor. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
@@ -546,8 +565,7 @@ typedef struct fsdp_kernels {
      * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary` is true,
      * of the binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are
      * overwritten with the gradient of the row's loss, times factor. A row whose first target is
-     * NaN is ignored: its loss and its gradient are 0. NULL on devices that do not have this
-     * kernel. */
+     * NaN is ignored: its loss and its gradient are 0. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
@@ -567,7 +585,7 @@ typedef struct fsdp_kernels {
     FSDP_MUST_CHECK fsdp_status (*attention_backward)(fsdp_kernel_context *c,
                                                       const fsdp_attention_args *args);
 
-    /* --- float8: NULL on devices that do not compute in float8 --- */
+    /* --- float8 --- */
     /* Set the scales of x. fsdp_float8_scale() computes each scale from the largest magnitude of
      * the elements that share the scale. If one of these elements is NaN, the scale is NaN. */
     void (*float8_scales)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
@@ -604,7 +622,6 @@ typedef struct fsdp_kernels {
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
                 const fsdp_clip_result *clip);
-    /* Available if the trait narrow_states of the device is set. */
     void (*schedule_free)(fsdp_kernel_context *c, const fsdp_schedule_free_args *tensors, size_t n,
                           const fsdp_clip_result *clip);
     /* @} */
@@ -633,8 +650,8 @@ typedef struct fsdp_kernels {
 
     /* --- frozen weights in 4 bits --- */
     /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
-     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in the
-     * device's memory. NULL on devices that do not have this kernel. */
+     * scale in float32, and the product is rounded to the dtype. NULL on devices that do not have
+     * this kernel. */
     void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 

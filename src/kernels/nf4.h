@@ -49,7 +49,9 @@ int64_t fsdp_nf4_quantize(const float *x, int64_t n, int64_t block, uint8_t *pac
 void fsdp_nf4_quantize_scales(const float *absmax, int64_t n, int64_t nested_block, float offset,
                               const float map[FSDP_NF4_MAP], uint8_t *codes, float *nested);
 
-/* A part of a tensor in NF4. The part begins at the start of a block. */
+/* A part of a tensor in NF4. The part begins at the start of a block. `nested` and `map` are in
+ * host memory; the kernel reads them before it returns. The other arrays are in the device's
+ * memory. */
 typedef struct fsdp_nf4_args {
     void *out;        /* [n] of `dtype` */
     fsdp_dtype dtype; /* float32, bfloat16 or float16 */

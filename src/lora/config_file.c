@@ -52,6 +52,7 @@ static const char *const known_keys[] = {
     "runtime_config",
     "target_modules",
     "task_type",
+    "use_dora",
     "use_rslora",
 };
 
@@ -254,6 +255,7 @@ static fsdp_status read_config(fsdp_lora_file *f, fsdp_json_node root)
     FSDP_TRY(fsdp_json_opt_f64(root, "lora_dropout", 0.0, &c->lora_dropout));
     if (!(c->lora_dropout >= 0.0 && c->lora_dropout < 1.0))
         return fsdp_json_mismatch(root, "lora_dropout", "a number in [0, 1)");
+    FSDP_TRY(fsdp_json_opt_bool(root, "use_dora", false, &c->use_dora));
     FSDP_TRY(fsdp_json_opt_bool(root, "use_rslora", false, &c->use_rslora));
     FSDP_TRY(read_names_or_text(f, root, "target_modules", &c->target_modules, &c->target_pattern));
     FSDP_TRY(
@@ -412,7 +414,7 @@ static void build(fsdp_json_node root, const fsdp_lora_config *c, const fsdp_mod
     fsdp_json_set_str(root, "revision", NULL);
     set_names_or_text(root, "target_modules", names, c->target_pattern);
     fsdp_json_set_str(root, "task_type", about->task_type);
-    fsdp_json_set_bool(root, "use_dora", false);
+    fsdp_json_set_bool(root, "use_dora", c->use_dora);
     fsdp_json_set_bool(root, "use_rslora", c->use_rslora);
 }
 

@@ -152,6 +152,16 @@ static fsdp_status add_matrix(fsdp_module *layer, const char *name, int64_t in, 
     return FSDP_OK;
 }
 
+/* Add the parameter lora_magnitude_vector to `layer`. It is 1 until fsdp_lora_init_magnitudes() or
+ * a load sets it. */
+static fsdp_status add_magnitude(fsdp_module *layer, int64_t out, fsdp_parameter **magnitude)
+{
+    FSDP_TRY(fsdp_module_add_parameter(layer, "lora_magnitude_vector", 1, &out,
+                                       (fsdp_init){.mean = 1.0f}, magnitude));
+    (*magnitude)->in_adapter = true;
+    return FSDP_OK;
+}
+
 static fsdp_status add_adapter(const application *a, const target *t)
 {
     fsdp_parameter *weight = fsdp_module_parameter(t->module, "weight"), *lora_a, *lora_b;
@@ -165,11 +175,15 @@ static fsdp_status add_adapter(const application *a, const target *t)
                                : (fsdp_init){.bound = 1.0f / sqrtf((float)in)};
     FSDP_TRY(add_matrix(t->module, "lora_A", in, r, of_a, &lora_a));
     FSDP_TRY(add_matrix(t->module, "lora_B", r, out, (fsdp_init){0}, &lora_b));
+    fsdp_parameter *magnitude = NULL;
+    if (a->config->use_dora)
+        FSDP_TRY(add_magnitude(t->module, out, &magnitude));
     const fsdp_adapter adapter = {.a = lora_a,
                                   .b = lora_b,
                                   .scaling = (float)scaling,
                                   .transposed = transposed,
-                                  .dropout_p = (float)a->config->lora_dropout};
+                                  .dropout_p = (float)a->config->lora_dropout,
+                                  .magnitude = magnitude};
     FSDP_TRY(fsdp_parameter_set_adapter(weight, &adapter));
     fsdp_parameter *bias = fsdp_module_parameter(t->module, "bias");
     if (bias && a->config->bias == FSDP_LORA_BIAS_LORA_ONLY)

@@ -114,6 +114,7 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     FSDP_TRY(read_count(root, "top_k", 0, &c->top_k));
     FSDP_TRY(fsdp_json_opt_f64(root, "temperature", c->temperature, &c->temperature));
     FSDP_TRY(fsdp_json_opt_f64(root, "top_p", c->top_p, &c->top_p));
+    FSDP_TRY(fsdp_json_opt_f64(root, "top_h", c->top_h, &c->top_h));
     FSDP_TRY(fsdp_json_opt_f64(root, "typical_p", c->typical_p, &c->typical_p));
     FSDP_TRY(fsdp_json_opt_f64(root, "epsilon_cutoff", c->epsilon_cutoff, &c->epsilon_cutoff));
     FSDP_TRY(fsdp_json_opt_f64(root, "eta_cutoff", c->eta_cutoff, &c->eta_cutoff));
@@ -215,6 +216,7 @@ static const char *const known[] = {"decoder_start_token_id",
                                     "epsilon_cutoff",
                                     "eta_cutoff",
                                     "min_p",
+                                    "top_h",
                                     "bad_words_ids",
                                     "suppress_tokens",
                                     "begin_suppress_tokens",
@@ -400,6 +402,12 @@ static fsdp_status check_sampling(const fsdp_generation_config *c)
                           "do_sample with min_p %g: it takes a number from 0 to "
                           "1",
                           c->min_p);
+    if (!(c->top_h >= 0 && c->top_h <= 1))
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "do_sample with top_h %g: it takes a number above 0 up to 1, or 0 for all "
+            "ids",
+            c->top_h);
     if (!(c->typical_p > 0 && c->typical_p <= 1))
         return fsdp_error(FSDP_ERR_INVALID,
                           "do_sample with typical_p %g: it takes a number above 0 up to 1",

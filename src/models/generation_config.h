@@ -46,7 +46,7 @@ typedef struct fsdp_generation_config {
     bool do_sample; /* false: take the most likely id, or search with beams */
     double temperature;
     int64_t top_k;                       /* 0: all ids */
-    double top_p, min_p;                 /* top_p 1, min_p 0: all ids */
+    double top_p, min_p, top_h;          /* top_p 1, min_p 0, top_h 0: all ids */
     double repetition_penalty;           /* 1: no penalty */
     int64_t no_repeat_ngram_size;        /* 0: n-grams may repeat */
     double typical_p;                    /* 1: all ids */
@@ -82,6 +82,7 @@ typedef struct fsdp_generation_config {
     X(top_k)                                                                                       \
     X(top_p)                                                                                       \
     X(min_p)                                                                                       \
+    X(top_h)                                                                                       \
     X(repetition_penalty)                                                                          \
     X(no_repeat_ngram_size)                                                                        \
     X(typical_p)                                                                                   \

@@ -20,6 +20,8 @@ bool fsdp_layer_is_applied_by_itself(const fsdp_layer *layer)
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
     fsdp_tensor *bias = bias_of(s, layer);
+    if (fsdp_adapter_has_magnitudes(layer->weight))
+        return fsdp_adapter_apply(s, layer->weight, x, bias);
     fsdp_tensor *y = layer->weight->float8 ? fsdp_float8_apply(s, layer->weight, x, bias)
                                            : fsdp_linear(s, x, fsdp_read(s, layer->weight), bias);
     return fsdp_adapter_add(s, layer->weight, x, y);
@@ -27,6 +29,8 @@ fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *
 
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
+    if (fsdp_adapter_has_magnitudes(layer->weight))
+        return fsdp_adapter_apply(s, layer->weight, x, bias_of(s, layer));
     fsdp_tensor *y = fsdp_conv1d(s, x, fsdp_read(s, layer->weight), bias_of(s, layer));
     return fsdp_adapter_add(s, layer->weight, x, y);
 }

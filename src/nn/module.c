@@ -6,6 +6,7 @@
 #include "src/autograd/checkpoint.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/nn/adapter.h"
 #include "src/nn/float8_weight.h"
 #include "src/nn/module.h"
 #include "src/nn/quantized.h"
@@ -40,7 +41,7 @@ static void parameter_release(fsdp_parameter *p)
     fsdp_tensor_release(p->data);
     fsdp_tensor_release(p->local);
     fsdp_free(p->extension);
-    fsdp_free(p->adapter);
+    fsdp_parameter_free_adapter(p);
     fsdp_parameter_clear_float8(p);
     fsdp_quantized_free(p->quantized);
     fsdp_free(p);

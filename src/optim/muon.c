@@ -16,6 +16,7 @@
 #include "src/nn/module.h"
 #include "src/optim/newton_schulz.h"
 #include "src/optim/optimizer.h"
+#include "src/tensor/host_copy.h"
 #include "src/tensor/tensor.h"
 
 enum { /* indices of state_names */
@@ -91,12 +92,6 @@ static double *lr(fsdp_optimizer_options *options)
     return &options->muon.lr;
 }
 
-static bool needs_cpu(const fsdp_optimizer_options *options)
-{
-    (void)options;
-    return true;
-}
-
 /* --- a step --- */
 
 typedef struct part {
@@ -121,6 +116,8 @@ typedef struct work {
     /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
      * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
+    /* The same in host memory, in which ranks exchange matrices. */
+    fsdp_host_copy host_shard, host_mine, host_other;
     fsdp_newton_schulz iteration;
 } work;
 
@@ -171,6 +168,9 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, padded, &w->shard));
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, whole, &w->mine));
     FSDP_TRY(create(w, FSDP_DTYPE_BF16, whole, &w->other));
+    FSDP_TRY(fsdp_host_copy_create(&w->host_shard, w->shard));
+    FSDP_TRY(fsdp_host_copy_create(&w->host_mine, w->mine));
+    FSDP_TRY(fsdp_host_copy_create(&w->host_other, w->other));
     return fsdp_newton_schulz_open(w->device, whole, side, rows, &w->iteration);
 }
 
@@ -181,6 +181,9 @@ static void end(void *arg)
         return;
     for (size_t i = 0; w->parts && i < w->n; i++)
         fsdp_tensor_release(w->parts[i].update);
+    fsdp_host_copy_destroy(&w->host_shard);
+    fsdp_host_copy_destroy(&w->host_mine);
+    fsdp_host_copy_destroy(&w->host_other);
     fsdp_tensor *const tensors[] = {w->scaled, w->ahead, w->shard, w->mine, w->other};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         fsdp_tensor_release(tensors[i]);
@@ -198,7 +201,8 @@ static fsdp_status advance_momentum(const work *w, const part *p)
     const int64_t n = fsdp_tensor_numel(p->item->local);
     const float momentum = (float)p->options->momentum;
     const float rest = w->grad_scale * (float)(1.0 - p->options->momentum);
-    memset(at(w->shard), 0, (size_t)(p->padded * p->cols) * sizeof(uint16_t));
+    fsdp_device_memset(w->device, at(w->shard), 0,
+                       (size_t)(p->padded * p->cols) * sizeof(uint16_t));
     if (!n)
         return FSDP_OK;
     FSDP_TRY(fsdp_step_item_begin_state(p->item, 1u << MOMENTUM_BUFFER));
@@ -216,13 +220,47 @@ static fsdp_status advance_momentum(const work *w, const part *p)
     return FSDP_OK;
 }
 
+static void copy(const work *w, void *to, const void *from, size_t bytes)
+{
+    w->device->kernels->copy(w->device->context, to, from, bytes);
+}
+
+/* Gather the rows of a matrix that all ranks have in w->shard. `whole` is the host copy of the
+ * tensor that gets the matrix. */
+static fsdp_status gather(const work *w, const part *p, const fsdp_host_copy *whole)
+{
+    const size_t bytes = (size_t)(p->padded * p->cols) * sizeof(uint16_t);
+    if (!p->group) {
+        copy(w, at(whole->tensor), at(w->shard), bytes);
+        return FSDP_OK;
+    }
+    FSDP_TRY(fsdp_host_copy_read_part(&w->host_shard, 0, bytes));
+    FSDP_TRY(fsdp_all_gather(p->group, w->host_shard.data, bytes, whole->data));
+    fsdp_host_copy_write_part(whole, 0, bytes * (size_t)fsdp_group_world_size(p->group));
+    return FSDP_OK;
+}
+
+/* Send a whole matrix from rank `from` to all ranks. */
+static fsdp_status send_whole(const part *p, const fsdp_host_copy *whole, int from)
+{
+    const size_t bytes = (size_t)(p->rows * p->cols) * sizeof(uint16_t);
+    if (!p->group)
+        return FSDP_OK;
+    if (fsdp_group_rank(p->group) == from)
+        FSDP_TRY(fsdp_host_copy_read_part(whole, 0, bytes));
+    FSDP_TRY(fsdp_broadcast(p->group, whole->data, bytes, from));
+    if (fsdp_group_rank(p->group) != from)
+        fsdp_host_copy_write_part(whole, 0, bytes);
+    return FSDP_OK;
+}
+
 /* Keep this rank's rows of a whole matrix. */
-static void keep_rows(const part *p, const void *whole)
+static void keep_rows(const work *w, const part *p, const fsdp_host_copy *whole)
 {
     int64_t begin, stop;
     fsdp_parameter_rows(p->item->parameter, &begin, &stop);
-    memcpy(at(p->update), (const uint16_t *)whole + begin * p->cols,
-           (size_t)((stop - begin) * p->cols) * sizeof(uint16_t));
+    copy(w, at(p->update), (const uint16_t *)at(whole->tensor) + begin * p->cols,
+         (size_t)((stop - begin) * p->cols) * sizeof(uint16_t));
 }
 
 /* Compute the updates of n matrices: entry i of `of` is the index of a matrix in w->parts. All of
@@ -233,13 +271,8 @@ static fsdp_status update_matrices(const work *w, const size_t *of, int n)
     const int rank = group ? fsdp_group_rank(group) : 0;
     for (int i = 0; i < n; i++) {
         const part *p = &w->parts[of[i]];
-        const size_t bytes = (size_t)(p->padded * p->cols) * sizeof(uint16_t);
         FSDP_TRY(advance_momentum(w, p));
-        if (group)
-            FSDP_TRY(
-                fsdp_all_gather(group, at(w->shard), bytes, at(i == rank ? w->mine : w->other)));
-        else
-            memcpy(at(w->mine), at(w->shard), bytes);
+        FSDP_TRY(gather(w, p, i == rank ? &w->host_mine : &w->host_other));
     }
     if (rank < n) {
         const part *p = &w->parts[of[rank]];
@@ -247,11 +280,9 @@ static fsdp_status update_matrices(const work *w, const size_t *of, int n)
     }
     for (int i = 0; i < n; i++) {
         const part *p = &w->parts[of[i]];
-        void *whole = at(i == rank ? w->mine : w->other);
-        if (group)
-            FSDP_TRY(
-                fsdp_broadcast(group, whole, (size_t)(p->rows * p->cols) * sizeof(uint16_t), i));
-        keep_rows(p, whole);
+        const fsdp_host_copy *whole = i == rank ? &w->host_mine : &w->host_other;
+        FSDP_TRY(send_whole(p, whole, i));
+        keep_rows(w, p, whole);
     }
     return FSDP_OK;
 }
@@ -362,7 +393,6 @@ static const fsdp_optimizer_class muon = {.state_names = state_names,
                                           .check = check_options,
                                           .check_parameter = check_parameter,
                                           .state_shape = state_shape,
-                                          .needs_narrow_states = needs_cpu,
                                           .lr = lr,
                                           .whole = &whole};
 

@@ -5,6 +5,7 @@
 
 #include "src/base/bf16.h"
 #include "src/tensor/device.h"
+#include "src/tensor/host_copy.h"
 #include "src/tensor/tensor.h"
 
 static void *at(const fsdp_tensor *t)
@@ -100,15 +101,30 @@ static fsdp_status iterate(const fsdp_newton_schulz *w, const fsdp_muon_options 
     return FSDP_OK;
 }
 
+/* Set *norm to the Frobenius norm of x. */
+static fsdp_status norm_of(const fsdp_newton_schulz *w, int64_t rows, int64_t cols, const void *x,
+                           double *norm)
+{
+    const fsdp_row_powers powers = {x, FSDP_DTYPE_BF16, rows, cols, at(w->sums)};
+    fsdp_host_copy sums;
+    double squares = 0.0;
+    w->device->kernels->row_power_sums(w->device->context, &powers, 1, 2.0);
+    fsdp_status status = fsdp_host_copy_create(&sums, w->sums);
+    if (status == FSDP_OK)
+        status = fsdp_host_copy_read_part(&sums, 0, (size_t)rows * sizeof(double));
+    for (int64_t r = 0; r < rows && status == FSDP_OK; r++)
+        squares += ((const double *)sums.data)[r];
+    fsdp_host_copy_destroy(&sums);
+    *norm = sqrt(squares);
+    return status;
+}
+
 fsdp_status fsdp_newton_schulz_run(const fsdp_newton_schulz *w, const fsdp_muon_options *options,
                                    int64_t rows, int64_t cols, void *x)
 {
-    const fsdp_row_powers powers = {x, FSDP_DTYPE_BF16, rows, cols, at(w->sums)};
-    double squares = 0.0;
-    w->device->kernels->row_power_sums(w->device->context, &powers, 1, 2.0);
-    for (int64_t r = 0; r < rows; r++)
-        squares += powers.sums[r];
-    const float norm = fsdp_f32_from_bf16(fsdp_bf16_from_f32((float)sqrt(squares)));
+    double exact;
+    FSDP_TRY(norm_of(w, rows, cols, x, &exact));
+    const float norm = fsdp_f32_from_bf16(fsdp_bf16_from_f32((float)exact));
     w->device->kernels->scale(w->device->context, x, x, 1.0f / fmaxf(norm, (float)options->eps),
                               FSDP_DTYPE_BF16, rows * cols);
     for (int step = 0; step < options->ns_steps; step++)

@@ -106,8 +106,6 @@ typedef struct fsdp_optimizer_class {
     /* Returns true if each rank must have whole rows of a parameter, so that parameters may be
      * sharded only along dimension 0. NULL: only algorithms with `whole` need this. */
     bool (*needs_rows)(const fsdp_optimizer_options *options);
-    /* Returns true if the device must have the trait narrow_states. NULL: no options need it. */
-    bool (*needs_narrow_states)(const fsdp_optimizer_options *options);
     /* Returns the dtype in which state k is created; NULL: float32. */
     fsdp_dtype (*state_dtype)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
                               int k);

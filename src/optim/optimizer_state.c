@@ -131,24 +131,10 @@ static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *loca
     return FSDP_OK;
 }
 
-static fsdp_status check_device(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
-{
-    const fsdp_optimizer_options *options = &o->groups[o->entries[i].group];
-    const fsdp_device *device = local->storage->device;
-    if (device->traits->narrow_states || !o->class->needs_narrow_states ||
-        !o->class->needs_narrow_states(options))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "parameter %s: device %s has no kernels of %s for states in 8 bits, for "
-                      "stochastic rounding and for Muon; the CPU has them (--device cpu)",
-                      o->list.items[i].name, fsdp_device_name(device), o->class->name(options));
-}
-
 fsdp_status fsdp_optimizer_prepare_state(fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
 {
     fsdp_optimizer_entry *e = &o->entries[i];
     const fsdp_optimizer_options *options = &o->groups[e->group];
-    FSDP_TRY(check_device(o, i, local));
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++) {
         const fsdp_state_shape kind = o->class->state_shape(options, local, k);
         const fsdp_dtype dtype =

@@ -303,10 +303,29 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
     }
 }
 
+/* Gather zeros of the same size. The meta device has no numbers, but its collectives are counted,
+ * so that a plan knows them. */
+static fsdp_status gather_nothing(const fsdp_row_sums *sums)
+{
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < sums->n && !sums->is_local && status == FSDP_OK; i++) {
+        fsdp_group *group = sums->items[i].group;
+        if (!group || !begins_group(sums, i))
+            continue;
+        const size_t own = (size_t)numbers_of_group(sums, group);
+        double *zeros =
+            fsdp_calloc(own * ((size_t)fsdp_group_world_size(group) + 1), sizeof *zeros);
+        status = zeros ? fsdp_all_gather(group, zeros, own * sizeof *zeros, zeros + own)
+                       : FSDP_ERR_NOMEM;
+        fsdp_free(zeros);
+    }
+    return status;
+}
+
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
     if (!sums->copy.data)
-        return FSDP_OK;
+        return gather_nothing(sums);
     FSDP_TRY(fsdp_host_copy_read_part(&sums->copy, 0, sums->sent_bytes));
     for (size_t i = 0; i < sums->n && !sums->is_local; i++) {
         const fsdp_row_sum *s = &sums->items[i];

@@ -73,12 +73,6 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
     return options->schedule_free.scheduled_lr;
 }
 
-static bool needs_cpu(const fsdp_optimizer_options *options)
-{
-    (void)options;
-    return true;
-}
-
 static bool *train_mode(fsdp_optimizer_options *options)
 {
     return &options->schedule_free.train_mode;
@@ -143,7 +137,6 @@ static const fsdp_optimizer_class schedule_free = {.state_names = state_names,
                                                    .name = name,
                                                    .check = check_options,
                                                    .state_shape = state_shape,
-                                                   .needs_narrow_states = needs_cpu,
                                                    .lr = lr,
                                                    .own_lr = own_lr,
                                                    .begin_group = begin_group,

@@ -208,7 +208,9 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 {
     FSDP_TRY(unit_table(p, out));
     if (p->world_size > 1)
-        fprintf(out, "and %llu small collectives of %s: counts and losses of tokens%s\n",
+        fprintf(out,
+                "and %llu small collectives of %s: counts and losses of tokens, sums of squares "
+                "for the norm%s\n",
                 (unsigned long long)p->small_collectives,
                 fsdp_human_bytes((int64_t)p->small_bytes).text,
                 p->has_float8_scales ? ", scales of float8 weights" : "");

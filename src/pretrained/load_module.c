@@ -284,23 +284,29 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
+/* Set the values of one parameter, for which a write has begun. */
+static fsdp_status set_values(const load_plan *plan, const load_item *item)
+{
+    if (!item->entry)
+        return fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
+    return item->parameter->quantized
+               ? fsdp_load_quantized(plan->reader, item->entry, item->name, item->parameter)
+               : copy_item(item);
+}
+
 /* Copy the values of all parameters, or initialize them at random. The parameters of a unit are
- * consecutive, so ranks wait for each other only once per unit. */
+ * consecutive, so ranks wait for each other only once per unit.
+ *
+ * If a copy fails, this rank makes no further copies. It still begins and ends a write for each
+ * remaining parameter, so that its peers do not wait forever. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < plan->n && status == FSDP_OK; i++) {
-        const load_item *item = &plan->items[i];
-        status = fsdp_writing_next(&writing, item->parameter->local);
-        if (status != FSDP_OK)
-            break;
-        if (item->entry && item->parameter->quantized)
-            status = fsdp_load_quantized(plan->reader, item->entry, item->name, item->parameter);
-        else if (item->entry)
-            status = copy_item(item);
-        else
-            status = fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
+    fsdp_status status = FSDP_OK, writes = FSDP_OK;
+    for (size_t i = 0; i < plan->n && writes == FSDP_OK; i++) {
+        writes = fsdp_writing_next(&writing, plan->items[i].parameter->local);
+        if (status == FSDP_OK)
+            status = writes == FSDP_OK ? set_values(plan, &plan->items[i]) : writes;
     }
     fsdp_writing_end(&writing);
     return status;
@@ -322,7 +328,7 @@ fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *
     if (status == FSDP_OK)
         status = apply_pending_dtypes(&plan);
     if (status == FSDP_OK)
-        status = copy_all(&plan);
+        status = fsdp_agree(group, copy_all(&plan));
     if (status == FSDP_OK && report)
         *report = found;
     else

@@ -12,6 +12,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/tensor/device.h"
+#include "src/tensor/host_copy.h"
 #include "src/torchfile/entry.h"
 
 enum {
@@ -26,9 +27,11 @@ typedef struct quantizing {
     fsdp_dtype dtype; /* dtype of `entry` */
     fsdp_quantized *q;
     fsdp_quantized_part part;
-    const fsdp_device *device;
+    /* Kernels that compute in host memory, with their context. */
+    const fsdp_kernels *kernels;
+    fsdp_kernel_context *context;
     fsdp_group *group; /* the ranks that share the parameter; NULL: this rank alone */
-    uint8_t *stored;   /* [part.bytes] */
+    uint8_t *stored;   /* [part.bytes] in host memory */
     float *absmax;     /* [part.blocks] */
 } quantizing;
 
@@ -83,7 +86,7 @@ static void read_elements(const quantizing *z, int64_t first, int64_t n, void *r
     const size_t size = fsdp_dtype_size(z->dtype);
     const char *from = (const char *)z->entry->data + (size_t)first * size;
     memcpy(raw, from, (size_t)n * size);
-    z->device->kernels->cast(z->device->context, values, FSDP_DTYPE_F32, raw, z->dtype, n);
+    z->kernels->cast(z->context, values, FSDP_DTYPE_F32, raw, z->dtype, n);
 }
 
 static fsdp_status quantize_pieces(const quantizing *z, int64_t piece, void *raw, float *values)
@@ -167,9 +170,12 @@ static fsdp_status store_scales(const quantizing *z)
     return status;
 }
 
-static fsdp_status quantize(quantizing *z)
+/* `status` is this rank's failure to prepare the quantization, or FSDP_OK. All ranks return an
+ * error if one of them has failed. */
+static fsdp_status quantize(quantizing *z, fsdp_status status)
 {
-    fsdp_status status = fsdp_checkpoint_entry_dtype(z->entry, &z->dtype);
+    if (status == FSDP_OK)
+        status = fsdp_checkpoint_entry_dtype(z->entry, &z->dtype);
     z->absmax = fsdp_calloc((size_t)z->part.blocks + 1, sizeof *z->absmax);
     if (status == FSDP_OK)
         status = z->absmax ? quantize_elements(z) : FSDP_ERR_NOMEM;
@@ -177,6 +183,22 @@ static fsdp_status quantize(quantizing *z)
     if (status == FSDP_OK)
         status = store_scales(z);
     fsdp_free(z->absmax);
+    return status;
+}
+
+/* Quantize with the kernels of `device` or, if the host cannot read its memory, with those of the
+ * CPU. */
+static fsdp_status quantize_on_host(quantizing *z, const fsdp_device *device, fsdp_status status)
+{
+    fsdp_kernel_context *own = NULL;
+    z->kernels = device->kernels;
+    z->context = device->context;
+    if (status == FSDP_OK && fsdp_device_has_own_memory(device)) {
+        status = fsdp_kernels_cpu_open(NULL, 1, &own, &z->kernels);
+        z->context = own;
+    }
+    status = quantize(z, status);
+    fsdp_kernels_cpu_close(own);
     return status;
 }
 
@@ -197,25 +219,31 @@ fsdp_status fsdp_load_quantized(const fsdp_checkpoint_reader *reader,
                                 fsdp_parameter *p)
 {
     fsdp_group *group = fsdp_parameter_shard(p).group;
+    const fsdp_device *device = p->local->storage->device;
+    fsdp_host_copy copy = {0};
     quantizing z = {.entry = entry,
                     .name = name,
                     .q = p->quantized,
                     .part = fsdp_quantized_part_of(p->quantized, fsdp_group_world_size(group),
                                                    fsdp_group_rank(group)),
-                    .device = p->local->storage->device,
-                    .group = group,
-                    .stored = fsdp_tensor_ptr(p->local)};
+                    .group = group};
     fsdp_nf4_entry nf4;
     bool found;
-    if (!z.device->kernels)
+    if (!device->kernels)
         return FSDP_OK;
     FSDP_TRY(fsdp_nf4_entry_find(reader, entry, &nf4, &found));
+    fsdp_status status = fsdp_host_copy_create(&copy, p->local);
+    z.stored = copy.data;
     if (!found) {
-        FSDP_TRY(quantize(&z));
-    } else {
+        status = quantize_on_host(&z, device, status);
+    } else if (status == FSDP_OK) {
         fsdp_nf4_entry_take_nested(&nf4, z.q);
         fsdp_nf4_entry_take_part(&nf4, &z.part, z.stored);
     }
+    if (status == FSDP_OK)
+        fsdp_host_copy_write(&copy);
+    fsdp_host_copy_destroy(&copy);
+    FSDP_TRY(status);
     leave_bytes(entry, z.q, &z.part);
     return FSDP_OK;
 }

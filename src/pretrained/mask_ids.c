@@ -167,8 +167,10 @@ fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir, int64_t v
     fsdp_status status = tokenizer && !beside ? FSDP_ERR_NOMEM : FSDP_OK;
     if (status == FSDP_OK && beside)
         status = read_folder(beside, vocab_size, &ids);
-    if (status == FSDP_OK && dir && ids.mask_token_id < 0)
+    if (status == FSDP_OK && dir && ids.mask_token_id < 0) {
+        ids.n_special = 0; /* forget the ids of the folder that has no mask token */
         status = read_folder(dir, vocab_size, &ids);
+    }
     fsdp_free(beside);
     if (status != FSDP_OK) {
         fsdp_mask_ids_fini(&ids);

@@ -352,7 +352,8 @@ static void warn_of_list(const fsdp_model *m, const char *what, char *const *nam
     if (n > NAMES_SHOWN)
         fsdp_str_printf(&list, " and %zu more", n - NAMES_SHOWN);
     char *text = fsdp_str_take(&list);
-    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "%s: %s: %s", m->dir, what, text ? text : "several");
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "%s: %s: %s", m->dir ? m->dir : "model", what,
+             text ? text : "several");
     fsdp_free(text);
 }
 
@@ -465,6 +466,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
         status = fill_values(m, &pretrained, options->seed, device);
     if (status == FSDP_OK && m->adapter_dir && !fsdp_device_is_meta(device))
         status = fsdp_lora_load(m->module, m->adapter_dir, group);
+    if (status == FSDP_OK && options->keeps_norms && !fsdp_device_is_meta(device))
+        status = fsdp_lora_keep_norms(m->module, true);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);

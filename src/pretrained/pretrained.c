@@ -151,8 +151,9 @@ fsdp_status fsdp_pretrained_load(const fsdp_pretrained *p, fsdp_module *module, 
         FSDP_TRY(fsdp_module_init(module, seed));
         if (report)
             *report = (fsdp_load_report){0};
-        return FSDP_OK;
+        return fsdp_lora_init_magnitudes(module);
     }
     const fsdp_load_options options = fsdp_pretrained_load_options(p, seed);
-    return fsdp_module_load(module, p->weights, group, &options, report);
+    FSDP_TRY(fsdp_module_load(module, p->weights, group, &options, report));
+    return fsdp_lora_init_magnitudes(module);
 }

@@ -69,7 +69,10 @@ static fsdp_status name_in_file(save_run *run, size_t i, const char **name)
     if (!text)
         return FSDP_ERR_NOMEM;
     snprintf(text, bytes, "base_model.model.%.*s%s%s", (int)layer, *name,
-             is_beside_adapter(run, *name, layer) ? "base_layer." : "", *name + layer);
+             !run->items[i].parameter->in_adapter && is_beside_adapter(run, *name, layer)
+                 ? "base_layer."
+                 : "",
+             *name + layer);
     *name = text;
     return FSDP_OK;
 }

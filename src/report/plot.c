@@ -407,9 +407,9 @@ static size_t legend_entries(const plot *g, legend_entry *entries)
             snprintf(e->text, sizeof e->text, "training loss, mean of about %.0f steps", g->window);
     }
     if (g->n > most_runs) {
-        snprintf(entries[n].text, sizeof entries[n].text, "and %zu more", g->n - most_runs);
-        entries[n].alpha = 0;
-        entries[n++].marker = false;
+        legend_entry *e = &entries[n++];
+        *e = (legend_entry){.alpha = 0};
+        snprintf(e->text, sizeof e->text, "and %zu more", g->n - most_runs);
     }
     if (g->has_smooth)
         entries[n++] = (legend_entry){.text = "training loss of each step",

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "src/base/alloc.h"
+#include "src/dcp/box_overlap.h"
+
 enum {
     MAX_NDIM = 64
 };
@@ -45,29 +48,34 @@ static fsdp_status check_part(const fsdp_joined *joined, const fsdp_joined_part 
     return FSDP_OK;
 }
 
-static bool overlap(const fsdp_joined_part *a, const fsdp_joined_part *b, int ndim)
+/* Check that no element is in two parts. An empty part has no elements. */
+static fsdp_status check_overlap(const fsdp_joined *joined, const char *name)
 {
-    if (a->entry.numel == 0 || b->entry.numel == 0)
-        return false;
-    for (int d = 0; d < ndim; d++)
-        if (a->offsets[d] >= b->offsets[d] + b->entry.shape[d] ||
-            b->offsets[d] >= a->offsets[d] + a->entry.shape[d])
-            return false;
-    return true;
+    size_t n = 0, a, b;
+    fsdp_dcp_extent *extents = fsdp_calloc(joined->n, sizeof *extents);
+    if (!extents)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < joined->n; i++) {
+        const fsdp_joined_part *part = &joined->parts[i];
+        if (part->entry.numel)
+            extents[n++] = (fsdp_dcp_extent){part->offsets, part->entry.shape, i};
+    }
+    fsdp_status status = FSDP_OK;
+    if (fsdp_dcp_find_overlap(extents, n, joined->ndim, &a, &b))
+        status = bad_part(&joined->parts[b], name, "is there twice");
+    fsdp_free(extents);
+    return status;
 }
 
 fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 {
     int64_t covered = 0;
-    for (size_t i = 0; i < joined->n; i++) {
-        const fsdp_joined_part *part = &joined->parts[i];
-        FSDP_TRY(check_part(joined, part, name));
-        for (size_t k = 0; k < i; k++)
-            if (overlap(part, &joined->parts[k], joined->ndim))
-                return bad_part(part, name, "is there twice");
-        covered += part->entry.numel; /* cannot overflow: the boxes are disjoint, so the sum is at
-                                         most the numel of the tensor */
-    }
+    for (size_t i = 0; i < joined->n; i++)
+        FSDP_TRY(check_part(joined, &joined->parts[i], name));
+    FSDP_TRY(check_overlap(joined, name));
+    for (size_t i = 0; i < joined->n; i++)
+        covered += joined->parts[i].entry.numel; /* cannot overflow: the boxes are disjoint, so the
+                                                    sum is at most the numel of the tensor */
     if (covered == joined->numel)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_FORMAT,

@@ -445,8 +445,10 @@ static fsdp_status share_values(const set_run *run)
 
 /* Check that a constant in the dict, such as a map of 8-bit states, has the values of the
  * optimizer's constant k, because the optimizer can compute only with its own constant. Rounding
- * differences are accepted. */
-static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry)
+ * differences are accepted. `state` is the optimizer's tensor with the constant. A loader may have
+ * read the values of a file directly into it, so it gets the values of the constant again. */
+static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry,
+                                  fsdp_tensor *state)
 {
     const float *want = fsdp_optimizer_constant_state(o, k);
     float have[FSDP_MAP_VALUES];
@@ -455,6 +457,8 @@ static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_sta
         return FSDP_OK;
     if (same)
         FSDP_TRY(fsdp_tensor_to_floats(entry->tensor, have));
+    if (entry->tensor == state)
+        FSDP_TRY(fsdp_tensor_from_host(state, 0, want, FSDP_DTYPE_F32, FSDP_MAP_VALUES));
     for (int i = 0; same && i < FSDP_MAP_VALUES; i++)
         same = fabsf(have[i] - want[i]) <= 1e-6f * fabsf(want[i]);
     if (!same)
@@ -484,7 +488,7 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
                                   item->name, name);
             if (fsdp_optimizer_constant_state(o, k)) {
                 if (entry)
-                    FSDP_TRY(check_constant(o, k, entry));
+                    FSDP_TRY(check_constant(o, k, entry, state));
                 continue;
             }
             FSDP_TRY(fsdp_state_copies_add(&run->copies, item->name, state,

@@ -98,8 +98,6 @@ typedef struct fsdp_device_traits {
      * tensors by one kernel, and the host reads results late: Note [Late norm] in
      * src/optim/clip_grad.h. */
     bool joins_kernels;
-    /* True if the kernel adamw() can keep moments in 8 bits and can round stochastically. */
-    bool narrow_states;
     /* True if the sums over the rows of all gradients are computed by one kernel, even though this
      * takes more memory. */
     bool joins_sums;

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,12 +26,17 @@ typedef struct range {
 } range;
 
 struct fsdp_fake_memory {
-    int n_open;
+    bool has_key; /* its pages have the protection key */
+    int n_open;   /* not used with the key */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static range ranges[MOST_RANGES]; /* protected by the lock */
 static struct sigaction before;
+/* The protection key of fake memories, or -1 if the processor or the system has none. */
+static int key = -1;
+/* This thread has called open so many more times than close for memories with the key. */
+static _Thread_local int n_open_by_thread;
 
 /* --- faults --- */
 
@@ -66,9 +73,20 @@ static void install_handler(void)
 
 static void protect(const range *r, size_t begin, size_t end, bool is_open)
 {
-    if (begin < end &&
-        mprotect(r->base + begin, end - begin, is_open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    if (begin >= end)
+        return;
+    const int open = PROT_READ | PROT_WRITE;
+    const int failed = r->memory->has_key
+                           ? pkey_mprotect(r->base + begin, end - begin, open, key)
+                           : mprotect(r->base + begin, end - begin, is_open ? open : PROT_NONE);
+    if (failed)
         fsdp_assert_failed("the system protects pages", __FILE__, __LINE__);
+}
+
+static void set_rights_of_thread(unsigned rights)
+{
+    if (pkey_set(key, rights) != 0)
+        fsdp_assert_failed("the thread changes its rights", __FILE__, __LINE__);
 }
 
 static void protect_all(const fsdp_fake_memory *m)
@@ -81,6 +99,11 @@ static void protect_all(const fsdp_fake_memory *m)
 void fsdp_fake_memory_open(void *memory)
 {
     fsdp_fake_memory *m = memory;
+    if (m->has_key) {
+        if (n_open_by_thread++ == 0)
+            set_rights_of_thread(0);
+        return;
+    }
     pthread_mutex_lock(&lock);
     if (m->n_open++ == 0)
         protect_all(m);
@@ -90,6 +113,12 @@ void fsdp_fake_memory_open(void *memory)
 void fsdp_fake_memory_close(void *memory)
 {
     fsdp_fake_memory *m = memory;
+    if (m->has_key) {
+        FSDP_ASSERT(n_open_by_thread > 0);
+        if (--n_open_by_thread == 0)
+            set_rights_of_thread(PKEY_DISABLE_ACCESS);
+        return;
+    }
     pthread_mutex_lock(&lock);
     FSDP_ASSERT(m->n_open > 0);
     if (--m->n_open == 0)
@@ -158,11 +187,9 @@ static void release(void *self, void *base, size_t bytes)
 
 fsdp_memory_source fsdp_fake_memory_source(fsdp_fake_memory *m)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     fsdp_memory_source source = fsdp_host_memory_source();
     if (source.blocks_are_alone)
         return source;
-    pthread_once(&once, install_handler);
     source.reserve = reserve;
     source.commit = commit;
     source.release = release;
@@ -170,10 +197,24 @@ fsdp_memory_source fsdp_fake_memory_source(fsdp_fake_memory *m)
     return source;
 }
 
+static void prepare_process(void)
+{
+    install_handler();
+    key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+}
+
 fsdp_status fsdp_fake_memory_create(fsdp_fake_memory **memory)
 {
-    *memory = fsdp_calloc(1, sizeof **memory);
-    return *memory ? FSDP_OK : FSDP_ERR_NOMEM;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *wanted = getenv("FSDP_FAKE_KEY");
+    fsdp_fake_memory *m = fsdp_calloc(1, sizeof *m);
+    if (!m)
+        return FSDP_ERR_NOMEM;
+    if (!fsdp_host_memory_source().blocks_are_alone)
+        pthread_once(&once, prepare_process);
+    m->has_key = key >= 0 && !(wanted && strcmp(wanted, "0") == 0);
+    *memory = m;
+    return FSDP_OK;
 }
 
 void fsdp_fake_memory_destroy(fsdp_fake_memory *m)

@@ -15,7 +15,6 @@ const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .small_activated_bytes = 2 << 20,
                                             .activated_rows_bytes = 1 << 20,
                                             .sum_numel = 1 << 18,
-                                            .narrow_states = true,
                                             .shared_bytes = 1};
 
 /* A product with 2048 or more rows reaches the card's peak rate. The driver maps memory in units of

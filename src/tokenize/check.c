@@ -1,5 +1,6 @@
 /* `fsdp tokenize --check`: prints the tokens of the first rows, so that the user can check them. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,9 +24,18 @@ typedef struct checker {
     /* the result of encoding the text of a list again, with offsets in characters */
     fsdp_encoding found;
     fsdp_encoding in_bytes; /* the same result, with offsets in bytes */
-    int64_t compared;       /* number of lists of ids whose text is known */
-    int64_t differing;      /* number of these lists that do not decode to their text */
+    fsdp_token_list part;   /* the ids of one text of a list; scratch memory */
+    int64_t compared;       /* number of texts that were compared with what their ids decode to */
+    int64_t differing;      /* number of these texts that are not what their ids decode to */
 } checker;
+
+/* The texts of a list of ids. */
+typedef struct list_texts {
+    fsdp_data_text first;
+    fsdp_data_text second; /* the second text of a pair; otherwise {0} */
+    bool no_special;       /* no special tokens are added to the text */
+    int max_length;        /* length to which both texts were cut together; 0: no limit */
+} list_texts;
 
 /* ---- text that is printed ---- */
 
@@ -57,18 +67,21 @@ static shown show(const char *text, size_t length, size_t most)
 
 /* ---- tokens ---- */
 
-/* Encode `text` again, because `ids` was encoded without offsets. Return true if both encodings
- * agree, so that the offsets in c->found apply to `ids`. */
-static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list *ids, bool special)
+static fsdp_status encode_again(const checker *c, const list_texts *texts, fsdp_offset_unit unit,
+                                fsdp_encoding *encoding)
 {
-    fsdp_encode_options how = {.no_special_tokens = !special, .offsets = FSDP_OFFSETS_CHARACTERS};
-    const fsdp_tokenizer *tokenizer = c->inputs->tokenizer;
-    if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how, &c->found) !=
-        FSDP_OK)
-        return false;
-    how.offsets = FSDP_OFFSETS_BYTES;
-    if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
-                                   &c->in_bytes) != FSDP_OK)
+    const fsdp_encode_options how = {
+        .no_special_tokens = texts->no_special, .max_length = texts->max_length, .offsets = unit};
+    return fsdp_tokenizer_encode_pair(c->inputs->tokenizer, texts->first.bytes, texts->first.length,
+                                      texts->second.bytes, texts->second.length, &how, encoding);
+}
+
+/* Encode the texts again, because `ids` was encoded without offsets. Return true if both encodings
+ * agree, so that the offsets in c->found apply to `ids`. */
+static bool find_offsets(checker *c, const list_texts *texts, const fsdp_token_list *ids)
+{
+    if (encode_again(c, texts, FSDP_OFFSETS_CHARACTERS, &c->found) != FSDP_OK ||
+        encode_again(c, texts, FSDP_OFFSETS_BYTES, &c->in_bytes) != FSDP_OK)
         return false;
     /* Compare only the common length: `ids` may have one id more than c->found.ids, an eos, or may
      * have been cut. */
@@ -78,23 +91,28 @@ static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list 
     return memcmp(ids->ids, c->found.ids.ids, n * sizeof *ids->ids) == 0;
 }
 
-static void add_offsets(const checker *c, fsdp_table *table, const char *text, size_t i,
+/* Return true if token `i` of `ids` is a part of a text in c->found. */
+static bool is_of_text(const checker *c, size_t i, const fsdp_token_list *ids)
+{
+    return i < c->found.ids.len && c->found.texts[i] >= 0 && c->found.ids.ids[i] == ids->ids[i];
+}
+
+static void add_offsets(const checker *c, fsdp_table *table, const list_texts *texts, size_t i,
                         const fsdp_token_list *ids)
 {
-    const bool known = text && i < c->found.ids.len && c->found.texts[i] >= 0 &&
-                       c->found.ids.ids[i] == ids->ids[i];
-    if (!known) {
+    if (!texts || !is_of_text(c, i, ids)) {
         fsdp_table_cell(table, "%s", "");
         fsdp_table_cell(table, "%s", "");
         return;
     }
     const fsdp_token_offset at = c->found.offsets[i], bytes = c->in_bytes.offsets[i];
+    const char *text = c->found.texts[i] ? texts->second.bytes : texts->first.bytes;
     fsdp_table_cell(table, "%" PRIu32 "-%" PRIu32, at.begin, at.end);
     fsdp_table_cell(table, "%s",
                     show(text + bytes.begin, bytes.end - bytes.begin, PIECE_BYTES).text);
 }
 
-static void add_token(const checker *c, fsdp_table *table, const char *text, size_t i,
+static void add_token(const checker *c, fsdp_table *table, const list_texts *texts, size_t i,
                       const fsdp_token_list *ids, const fsdp_token_list *labels)
 {
     const int32_t id = ids->ids[i];
@@ -103,15 +121,15 @@ static void add_token(const checker *c, fsdp_table *table, const char *text, siz
     fsdp_table_cell(table, "%zu", i);
     fsdp_table_cell(table, "%" PRId32, id);
     fsdp_table_cell(table, "%s", piece ? show(piece, strlen(piece), PIECE_BYTES).text : "");
-    add_offsets(c, table, text, i, ids);
+    add_offsets(c, table, texts, i, ids);
     if (labels)
         fsdp_table_cell(table, "%s", i < labels->len && labels->ids[i] >= 0 ? "yes" : "");
 }
 
-/* Print a table of ids, one row per token. If `labels` is not NULL, a column says which tokens have
- * a loss. */
-static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_token_list *ids,
-                                const fsdp_token_list *labels)
+/* Print a table of ids, one row per token. `texts` is NULL if the offsets are not known. If
+ * `labels` is not NULL, a column says which tokens have a loss. */
+static fsdp_status print_tokens(const checker *c, const list_texts *texts,
+                                const fsdp_token_list *ids, const fsdp_token_list *labels)
 {
     static const char *const headings[] = {"#", "id", "piece", "offsets", "text", "loss"};
     fsdp_table *table;
@@ -121,7 +139,7 @@ static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_t
         fsdp_table_column(table, i, headings[i],
                           i < 2 || i == 3 ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
     for (size_t i = 0; i < n; i++)
-        add_token(c, table, text, i, ids, labels);
+        add_token(c, table, texts, i, ids, labels);
     const fsdp_status status = fsdp_table_print(table, c->out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
     if (n < ids->len)
@@ -130,34 +148,57 @@ static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_t
 }
 
 /* Decode the ids. Print the decoded text, or print that it is the same as `text`. */
-static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_token_list *ids)
+static fsdp_status print_decoded(checker *c, const char *name, fsdp_data_text text,
+                                 const fsdp_token_list *ids, unsigned flags, bool compare)
 {
     char *decoded;
-    FSDP_TRY(fsdp_tokenizer_decode(c->inputs->tokenizer, ids->ids, ids->len,
-                                   text.bytes ? FSDP_DECODE_SKIP_SPECIAL : 0, &decoded));
+    FSDP_TRY(fsdp_tokenizer_decode(c->inputs->tokenizer, ids->ids, ids->len, flags, &decoded));
     const bool same = text.bytes && strlen(decoded) == text.length &&
                       memcmp(decoded, text.bytes, text.length) == 0;
     if (same)
-        fprintf(c->out, "decoded: the same text\n");
+        fprintf(c->out, "%s: the same text\n", name);
     else
-        fprintf(c->out, "decoded: %s\n", show(decoded, strlen(decoded), TEXT_BYTES).text);
-    c->compared += text.bytes != NULL;
-    c->differing += text.bytes && !same;
+        fprintf(c->out, "%s: %s\n", name, show(decoded, strlen(decoded), TEXT_BYTES).text);
+    c->compared += compare;
+    c->differing += compare && !same;
     fsdp_text_free(decoded);
     return FSDP_OK;
 }
 
-/* Print one list of ids: its text if the text is known, its tokens, and the text that the ids
- * decode to. */
-static fsdp_status print_list(checker *c, const char *name, fsdp_data_text text,
-                              const fsdp_token_list *ids, const fsdp_token_list *labels)
+/* Decode those ids of a list that are a part of its first or second text. */
+static fsdp_status print_decoded_text(checker *c, const char *name, fsdp_data_text text, int which,
+                                      const fsdp_token_list *ids, bool compare)
 {
-    const bool special = !c->inputs->rows.no_special_tokens;
-    const bool known = text.bytes && find_offsets(c, text, ids, special);
-    fprintf(c->out, "%s: %zu tokens%s%s\n", name, ids->len, text.bytes ? ", " : "",
-            text.bytes ? show(text.bytes, text.length, TEXT_BYTES).text : "");
-    FSDP_TRY(print_tokens(c, known ? text.bytes : NULL, ids, labels));
-    return print_decoded(c, text, ids);
+    c->part.len = 0;
+    if (!FSDP_GROW(c->part.ids, c->part.cap, ids->len))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < ids->len; i++)
+        if (is_of_text(c, i, ids) && c->found.texts[i] == which)
+            c->part.ids[c->part.len++] = ids->ids[i];
+    return print_decoded(c, name, text, &c->part, 0, compare);
+}
+
+/* Print one list of ids: its texts if they are known, its tokens, and the texts that the ids decode
+ * to. If `cut` is true, some ids were cut off, and no text is compared. */
+static fsdp_status print_list(checker *c, const char *name, const list_texts *texts,
+                              const fsdp_token_list *ids, const fsdp_token_list *labels, bool cut)
+{
+    const fsdp_data_text first = texts->first, second = texts->second;
+    const bool known = first.bytes && find_offsets(c, texts, ids);
+    fprintf(c->out, "%s: %zu tokens", name, ids->len);
+    if (first.bytes)
+        fprintf(c->out, ", %s", show(first.bytes, first.length, TEXT_BYTES).text);
+    if (second.bytes)
+        fprintf(c->out, ", %s", show(second.bytes, second.length, TEXT_BYTES).text);
+    fprintf(c->out, "\n");
+    FSDP_TRY(print_tokens(c, known ? texts : NULL, ids, labels));
+    if (!known) {
+        const unsigned flags = first.bytes ? FSDP_DECODE_SKIP_SPECIAL : 0;
+        return print_decoded(c, "decoded", first, ids, flags, first.bytes && !second.bytes && !cut);
+    }
+    FSDP_TRY(print_decoded_text(c, "decoded", first, 0, ids, !cut));
+    return second.bytes ? print_decoded_text(c, "decoded second text", second, 1, ids, !cut)
+                        : FSDP_OK;
 }
 
 /* ---- rows ---- */
@@ -195,23 +236,39 @@ static void print_targets(const checker *c, const fsdp_example *e)
     fprintf(c->out, "%s\n", *separator ? "" : "no class");
 }
 
-static fsdp_status print_example(checker *c, fsdp_data_text source, fsdp_data_text target)
+/* Print the label of a row of a classifier. */
+static void print_label(const checker *c, const fsdp_example *e)
 {
-    const fsdp_example *e = &c->encoded.example;
-    const fsdp_task task = c->inputs->form.task;
-    const bool masked = task == FSDP_TASK_CAUSAL_LM && e->labels.len;
-    FSDP_TRY(print_list(c, "input_ids", source, &e->source, masked ? &e->labels : NULL));
-    if (task == FSDP_TASK_SEQ2SEQ)
-        return print_list(c, "labels", target, &e->labels, NULL);
-    if (task == FSDP_TASK_CLASSIFICATION && e->num_targets) {
+    if (e->num_targets) {
         print_targets(c, e);
-    } else if (task == FSDP_TASK_CLASSIFICATION && e->labels.len == 1) {
+    } else if (e->labels.len == 1) {
         const int32_t class = e->labels.ids[0];
         const bool named = class >= 0 && (size_t) class < c->inputs->n_classes;
         fprintf(c->out, "label: %" PRId32 "%s%s\n", class, named ? ", " : "",
                 named ? c->inputs->class_names[class] : "");
     }
-    return FSDP_OK;
+}
+
+static fsdp_status print_example(checker *c, fsdp_data_text source, fsdp_data_text target, bool cut)
+{
+    const fsdp_example *e = &c->encoded.example;
+    const fsdp_dataset_options *rows = &c->inputs->rows;
+    const bool no_special = rows->no_special_tokens || c->encoded.found.is_chat;
+    const list_texts one = {.first = source, .no_special = no_special};
+    if (c->inputs->form.task == FSDP_TASK_SEQ2SEQ) {
+        const list_texts of_labels = {.first = target, .no_special = no_special};
+        FSDP_TRY(print_list(c, "input_ids", &one, &e->source, NULL, cut));
+        return print_list(c, "labels", &of_labels, &e->labels, NULL, cut);
+    }
+    if (c->inputs->form.task == FSDP_TASK_CLASSIFICATION) {
+        const bool limited = rows->max_length > 0 && rows->max_length < INT_MAX;
+        const list_texts both = {
+            .first = source, .second = target, .max_length = limited ? (int)rows->max_length : 0};
+        FSDP_TRY(print_list(c, "input_ids", &both, &e->source, NULL, cut));
+        print_label(c, e);
+        return FSDP_OK;
+    }
+    return print_list(c, "input_ids", &one, &e->source, e->labels.len ? &e->labels : NULL, cut);
 }
 
 static fsdp_status check_record(checker *c, const fsdp_record_batch *batch, size_t i)
@@ -232,7 +289,7 @@ static fsdp_status check_record(checker *c, const fsdp_record_batch *batch, size
         text = (fsdp_data_text){source, source ? strlen(source) : 0};
     }
     const fsdp_status status =
-        print_example(c, text, (fsdp_data_text){target, target ? strlen(target) : 0});
+        print_example(c, text, (fsdp_data_text){target, target ? strlen(target) : 0}, cut > 0);
     fsdp_text_free(source);
     fsdp_text_free(target);
     return status;
@@ -269,5 +326,6 @@ fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config, fsdp_tokeniz
     fsdp_str_fini(&c.whole);
     fsdp_encoding_fini(&c.found);
     fsdp_encoding_fini(&c.in_bytes);
+    fsdp_token_list_fini(&c.part);
     return status;
 }

@@ -155,7 +155,7 @@ void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes
 
 void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
-    FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
+    FSDP_ASSERT(w->depth < (int)FSDP_LENGTH(w->open));
     w->open[w->depth++] = kind;
     if (kind == FSDP_PICKLE_SET) /* protocol 2 has no opcode for sets, so write set([...]) */
         fsdp_pickle_put_global(w, "__builtin__", "set");

@@ -12,9 +12,11 @@ enum {
 };
 
 typedef struct fsdp_pickle_writer {
-    fsdp_str text;                                /* the opcodes so far, without PROTO and STOP */
-    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] kinds of the containers that are open,
-                                                     the outermost first */
+    fsdp_str text; /* the opcodes so far, without PROTO and STOP */
+    /* [depth] kinds of the containers that are open, the outermost first. A value may be nested
+     * FSDP_PICKLE_MAX_DEPTH times, and its innermost value may open one more: an empty container,
+     * or the arguments of the call that makes a bytes object. */
+    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH + 1];
     int depth;
     struct {
         const char *module, *name; /* static */

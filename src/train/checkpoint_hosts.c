@@ -175,7 +175,11 @@ static fsdp_status survey_parts(const fsdp_trainer *t, const char *path, int fir
         if (fsdp_group_rank(t->group) == first)
             list_missing(path, reader, has, (size_t)n, &list);
         snprintf(text, FSDP_HOSTS_REASON, "%s", list.data ? list.data : "");
-        status = fsdp_broadcast(t->group, text, FSDP_HOSTS_REASON, first);
+        /* An empty text means that no file is missing, so it must not come from a lack of memory.
+         */
+        status = fsdp_agree(t->group, list.failed ? fsdp_error_nomem() : FSDP_OK);
+        if (status == FSDP_OK)
+            status = fsdp_broadcast(t->group, text, FSDP_HOSTS_REASON, first);
         fsdp_str_fini(&list);
     }
     fsdp_free(has);

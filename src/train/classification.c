@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/agree.h"
 
 enum {
     ARRAYS = 3 /* number of arrays of counts, all in one allocation */
@@ -90,9 +91,8 @@ fsdp_status fsdp_class_counts_reduce(fsdp_class_counts *counts, fsdp_group *grou
     const size_t n = (size_t)counts->classes * ARRAYS;
     const int world_size = fsdp_group_world_size(group);
     int64_t *all = fsdp_calloc(n * (size_t)world_size, sizeof *all);
-    if (!all)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_all_gather(group, counts->right, n * sizeof *all, all);
+    fsdp_status status = fsdp_agree_gather(group, all ? FSDP_OK : FSDP_ERR_NOMEM, counts->right,
+                                           n * sizeof *all, all);
     if (status == FSDP_OK) {
         memset(counts->right, 0, n * sizeof *all);
         for (size_t i = 0; i < n * (size_t)world_size; i++)

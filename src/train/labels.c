@@ -78,7 +78,11 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
                 t->config->data);
     for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
         fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
-    fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
+    fprintf(t->out, "%s", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
+    /* F1 of two classes is that of class 1, and the order of names decides which one this is. */
+    if (found->names && found->classes == 2 && found->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
+        fprintf(t->out, "; F1 is that of %s (--class-names gives another order)", found->names[1]);
+    fprintf(t->out, "\n");
 }
 
 /* Return true if --data exists. For a glob pattern, assume that it matches a file. */

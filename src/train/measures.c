@@ -1,5 +1,6 @@
 /* See measures.h. */
 #include "src/train/measures.h"
+#include "src/comm/agree.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -138,9 +139,8 @@ static fsdp_status finish_sets(fsdp_measurer *m, fsdp_group *group, fsdp_measure
     int64_t right = 0, divisor = 0, rows[2] = {0, 0};
     FSDP_TRY(fsdp_class_counts_reduce(&m->counts, group));
     int64_t(*all)[2] = fsdp_calloc((size_t)world_size, sizeof *all);
-    if (!all)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_all_gather(group, m->rows, sizeof m->rows, all);
+    fsdp_status status =
+        fsdp_agree_gather(group, all ? FSDP_OK : FSDP_ERR_NOMEM, m->rows, sizeof m->rows, all);
     for (int r = 0; status == FSDP_OK && r < world_size; r++) {
         rows[0] += all[r][0];
         rows[1] += all[r][1];
@@ -263,12 +263,14 @@ static fsdp_status gather_samples(fsdp_measurer *m, fsdp_group *group, fsdp_samp
     size_t *lens = fsdp_calloc(ranks, sizeof *lens);
     *all = NULL;
     fsdp_status status =
-        lens ? fsdp_all_gather(group, &m->len, sizeof m->len, lens) : FSDP_ERR_NOMEM;
+        fsdp_agree_gather(group, lens ? FSDP_OK : FSDP_ERR_NOMEM, &m->len, sizeof m->len, lens);
     for (size_t r = 0; status == FSDP_OK && r < ranks; r++)
         most = lens[r] > most ? lens[r] : most;
-    if (status == FSDP_OK &&
-        (!FSDP_GROW(m->samples, m->cap, most) || !(*all = fsdp_calloc(ranks * most, sizeof **all))))
-        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        const bool has_room =
+            FSDP_GROW(m->samples, m->cap, most) && (*all = fsdp_calloc(ranks * most, sizeof **all));
+        status = fsdp_agree(group, has_room ? FSDP_OK : FSDP_ERR_NOMEM);
+    }
     if (status == FSDP_OK && most) {
         memset(m->samples + m->len, 0, (most - m->len) * sizeof *m->samples);
         status = fsdp_all_gather(group, m->samples, most * sizeof *m->samples, *all);

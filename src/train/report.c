@@ -8,6 +8,9 @@
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/base/shown_text.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/comm/group.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/data/rows/rows_form.h"
@@ -156,37 +159,45 @@ void fsdp_report_start(const fsdp_trainer *t)
 
 /* --- memory --- */
 
-/* Create the sampler of host memory. It covers the processes of all ranks and their child
- * processes; rank 0 takes the samples. Collective. */
-static fsdp_status open_hostmem(fsdp_trainer *t)
+/* Move the process numbers of the ranks on this host to the beginning of all [world_size], and
+ * return how many there are. Ranks that are threads of one process have the same number, which must
+ * be counted once. On another host, the same number would mean an unrelated process. */
+static size_t keep_processes_of_host(const fsdp_group *group, pid_t *all)
 {
-    int world_size = fsdp_group_world_size(t->group);
-    pid_t mine = getpid(), *all = fsdp_calloc((size_t)world_size, sizeof *all);
-    if (!all)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, all);
-    /* Ranks that are threads of one process have the same pid, which must be counted once. */
     size_t n = 0;
-    for (int r = 0; r < world_size; r++) {
+    for (int r = 0; r < fsdp_group_world_size(group); r++) {
         size_t k = 0;
         while (k < n && all[k] != all[r])
             k++;
-        if (k == n)
+        if (k == n && (!group || fsdp_group_is_here(group, r)))
             all[n++] = all[r];
     }
+    return n;
+}
+
+/* Create the sampler of host memory. It covers the processes of all ranks on this host and their
+ * child processes. Collective. */
+static fsdp_status open_hostmem(fsdp_trainer *t)
+{
+    const int world_size = fsdp_group_world_size(t->group);
+    pid_t mine = getpid(), *all = fsdp_calloc((size_t)world_size, sizeof *all);
+    fsdp_status status =
+        fsdp_agree_gather(t->group, all ? FSDP_OK : FSDP_ERR_NOMEM, &mine, sizeof mine, all);
     if (status == FSDP_OK)
-        status = fsdp_hostmem_create(all, n, &t->hostmem);
+        status = fsdp_agree(
+            t->group, fsdp_hostmem_create(all, keep_processes_of_host(t->group, all), &t->hostmem));
     fsdp_free(all);
     return status;
 }
 
 fsdp_status fsdp_report_sample_memory(fsdp_trainer *t)
 {
+    fsdp_status status = FSDP_OK;
     if (!t->hostmem)
         FSDP_TRY(open_hostmem(t));
-    if (fsdp_trainer_is_first(t))
-        FSDP_TRY(fsdp_hostmem_sample(t->hostmem, NULL));
-    return fsdp_barrier(t->group); /* no rank frees memory before the sample is taken */
+    if (fsdp_group_leads_host(t->group, fsdp_group_rank(t->group)))
+        status = fsdp_hostmem_sample(t->hostmem, NULL);
+    return fsdp_agree(t->group, status); /* no rank frees memory before the samples are taken */
 }
 
 static void fill_memory(fsdp_json_node memory, const fsdp_memory_stats *stats)
@@ -453,9 +464,9 @@ static void print_saves(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks)
+/* Print the summary. `host` is the memory of all processes, in bytes. */
+static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks, int64_t host)
 {
-    int64_t host = fsdp_hostmem_peak(t->hostmem, NULL).total_bytes;
     FSDP_TRY(summary_line(t, ranks, (double)host / 1048576.0));
     if (!t->out)
         return FSDP_OK;
@@ -488,16 +499,28 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
     return FSDP_OK;
 }
 
+/* Set *bytes to the sum of the peaks of host memory of all hosts. Collective. */
+static fsdp_status add_host_memory(const fsdp_trainer *t, int64_t *bytes)
+{
+    /* fsdp_report_sample_memory() takes samples on the first rank of each host. */
+    const bool samples = fsdp_group_leads_host(t->group, fsdp_group_rank(t->group));
+    *bytes = samples ? fsdp_hostmem_peak(t->hostmem, NULL).total_bytes : 0;
+    return t->group ? fsdp_all_reduce(t->group, bytes, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM)
+                    : FSDP_OK;
+}
+
 fsdp_status fsdp_report_summary(fsdp_trainer *t)
 {
+    int64_t host = 0;
     fsdp_memory_stats mine;
     fsdp_memory_stats *ranks = fsdp_calloc((size_t)fsdp_group_world_size(t->group), sizeof *ranks);
-    if (!ranks)
-        return FSDP_ERR_NOMEM;
     fsdp_device_memory(t->device, &mine);
-    fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, ranks);
+    fsdp_status status =
+        fsdp_agree_gather(t->group, ranks ? FSDP_OK : FSDP_ERR_NOMEM, &mine, sizeof mine, ranks);
+    if (status == FSDP_OK)
+        status = add_host_memory(t, &host);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = print_summary(t, ranks);
+        status = print_summary(t, ranks, host);
     fsdp_free(ranks);
     return status;
 }

@@ -87,7 +87,7 @@ typedef struct fsdp_trainer {
     fsdp_monitor *monitor;       /* writes the file of this rank; NULL if ranks write no files */
     fsdp_histograms *histograms; /* NULL without --log-histograms */
     fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
-    fsdp_hostmem *hostmem;       /* the sampler of host memory; takes samples on rank 0 only */
+    fsdp_hostmem *hostmem;       /* samples the memory of this host; used on its first rank only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */

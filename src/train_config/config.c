@@ -608,8 +608,9 @@ static fsdp_status check_sgd(const fsdp_train_config *c)
 
 static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_options *options)
 {
-    static const char *const rates[] = {"lr",    "lr-schedule", "lr-decay",      "min-lr",
-                                        "gamma", "step-size",   "schedule-unit", "warmup-steps"};
+    static const char *const rates[] = {"lr",           "lr-schedule", "lr-decay",  "min-lr",
+                                        "min-lr-rate",  "gamma",       "step-size", "schedule-unit",
+                                        "warmup-steps", "warmup-ratio"};
     if (c->optimizer != FSDP_OPTIMIZER_ADAFACTOR)
         return FSDP_OK;
     if (c->warmup_init && !c->relative_step)
@@ -746,10 +747,11 @@ fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *c, int world_s
     if (world_size % size)
         return fsdp_error(FSDP_ERR_INVALID, "--shard-size %d does not divide the %d ranks", size,
                           world_size);
-    if (c->replicas && c->replicas * size != world_size)
+    const int64_t ranks = (int64_t)c->replicas * size;
+    if (c->replicas && ranks != world_size)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--replicas %d times --shard-size %d are %d ranks, but there are %d",
-                          c->replicas, size, c->replicas * size, world_size);
+                          "--replicas %d times --shard-size %d are %lld ranks, but there are %d",
+                          c->replicas, size, (long long)ranks, world_size);
     *shard_size = size;
     return FSDP_OK;
 }

@@ -161,7 +161,7 @@ typedef struct fsdp_train_config {
     fsdp_option_list lora_layers_to_transform; /* indices */
     int lora_bias;                             /* fsdp_lora_bias */
     int init_lora_weights;                     /* fsdp_lora_init */
-    bool use_rslora;
+    bool use_rslora, use_dora;
     /* Products of 8-bit floats: see config_float8.h */
     int float8_recipe;      /* 1 + fsdp_float8_recipe; 0: no products in float8 */
     bool float8_all_gather; /* gather weights in float8 */

@@ -33,25 +33,6 @@ static fsdp_status read_device_id(const fsdp_train_config *c, char card[FSDP_DEV
         id);
 }
 
-/* Refuse options for which the device cuda has no kernels. fsdp_train_float8_check() refuses
- * float8. */
-static fsdp_status check_kernels_of_cards(const fsdp_train_config *c)
-{
-    const char *flag = c->quantize.load_in_4bit                    ? "--load-in-4bit"
-                       : c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT ? "--optimizer adamw_8bit"
-                       : c->optimizer == FSDP_OPTIMIZER_MUON       ? "--optimizer muon"
-                       : c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW
-                           ? "--optimizer schedule_free_adamw"
-                       : c->bf16_stochastic_round ? "--bf16-stochastic-round"
-                                                  : NULL;
-    if (!flag || !fsdp_train_uses_cards(c))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: the device cuda has no kernels for it in this version; --device cpu has "
-                      "them, or leave the option out",
-                      flag);
-}
-
 fsdp_status fsdp_train_check_device(const fsdp_train_config *c, const fsdp_options *options)
 {
     char card[FSDP_DEVICE_NAME_BYTES];
@@ -69,7 +50,7 @@ fsdp_status fsdp_train_check_device(const fsdp_train_config *c, const fsdp_optio
     if (*card && strncmp(c->device, "cuda:", 5) == 0 && strcmp(card, c->device) != 0)
         return fsdp_error(FSDP_ERR_INVALID, "--device-id %s contradicts --device %s", c->device_id,
                           c->device);
-    return check_kernels_of_cards(c);
+    return FSDP_OK;
 }
 
 /* Return the name of the device that the user gave, else the one in $FSDP_DEVICE, else "auto". */

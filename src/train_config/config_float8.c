@@ -71,11 +71,6 @@ fsdp_status fsdp_train_float8_check(const fsdp_train_config *c, const fsdp_optio
                           "--float8-recipe %s: is for training whole weights, not with %s, which "
                           "freezes them",
                           name, c->adapter ? "--adapter" : "--lora-r");
-    if (fsdp_train_uses_cards(c))
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--float8-recipe %s: the device cuda does not compute in float8 in this "
-                          "version; --device cpu does, or leave the option out",
-                          name);
     return FSDP_OK;
 }
 

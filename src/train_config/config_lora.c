@@ -25,6 +25,7 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
                  {"--lora-layers-to-transform", c->lora_layers_to_transform.count > 0},
                  {"--lora-bias", c->lora_bias != FSDP_LORA_BIAS_NONE},
                  {"--use-rslora", c->use_rslora},
+                 {"--use-dora", c->use_dora},
                  {"--init-lora-weights", c->init_lora_weights != FSDP_LORA_INIT_KAIMING}};
     if (c->adapter && fsdp_train_has_lora(c))
         return fsdp_error(FSDP_ERR_INVALID,
@@ -106,6 +107,7 @@ fsdp_status fsdp_train_lora_init(fsdp_train_lora *lora, const fsdp_train_config 
                                      .lora_alpha = c->lora_alpha,
                                      .lora_dropout = c->lora_dropout,
                                      .use_rslora = c->use_rslora,
+                                     .use_dora = c->use_dora,
                                      .bias = (fsdp_lora_bias)c->lora_bias,
                                      .init_lora_weights = (fsdp_lora_init)c->init_lora_weights}};
     fsdp_lora_config *to = &lora->config;

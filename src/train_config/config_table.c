@@ -207,6 +207,8 @@ static const fsdp_option table[] = {
      .choices = lora_biases, .help = "biases of the model that are trained, too"},
     {.name = "use-rslora", .type = FSDP_OPTION_BOOL, PLACE(use_rslora),
      .help = "multiply the update by alpha / sqrt(r) instead"},
+    {.name = "use-dora", .type = FSDP_OPTION_BOOL, PLACE(use_dora),
+     .help = "DoRA: train the norms of the rows of the updated weights, too"},
     {.name = "init-lora-weights", .type = FSDP_OPTION_CHOICE, PLACE(init_lora_weights),
      .value = "kaiming", .choices = lora_inits,
      .help = "first values of A: kaiming is PEFT's true, uniform within 1 / sqrt(in); gaussian has "
@@ -318,11 +320,17 @@ static const fsdp_option table[] = {
      .metavar = "R",
      .help = "schedule_free_adamw only: the weight of step t also has the factor t to the power R"},
     {.name = "beta1", .aliases = "adam-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(beta1),
-     .value = "0.9", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
+     .value = "0.9", .bounds = FSDP_FROM_TO_BELOW(0, 1),
+     .help = "adamw, adam, adamw_8bit, muon and schedule_free_adamw only: decay of the first "
+             "moment"},
     {.name = "beta2", .aliases = "adam-beta2", .type = FSDP_OPTION_DOUBLE, PLACE(beta2),
-     .value = "0.999", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
+     .value = "0.999", .bounds = FSDP_FROM_TO_BELOW(0, 1),
+     .help = "adamw, adam, adamw_8bit, muon and schedule_free_adamw only: decay of the second "
+             "moment"},
     {.name = "eps", .aliases = "adam-epsilon", .type = FSDP_OPTION_DOUBLE, PLACE(eps),
-     .value = "1e-8", .bounds = FSDP_AT_LEAST(0), .help = "adamw only"},
+     .value = "1e-8", .bounds = FSDP_AT_LEAST(0),
+     .help = "adamw, adam, adamw_8bit, muon and schedule_free_adamw only: added to the divisor of "
+             "an update"},
     {.name = "scale-parameter", .type = FSDP_OPTION_BOOL, PLACE(scale_parameter),
      .help = "adafactor only: multiply the rate by the root mean square of the parameter"},
     {.name = "relative-step", .type = FSDP_OPTION_BOOL, PLACE(relative_step),
@@ -570,10 +578,10 @@ static const fsdp_option table[] = {
      .value = "float32",
      .help = "dtype of the moments of AdamW and Adam: float32 or bfloat16"},
     {.name = "bf16-stochastic-round", .type = FSDP_OPTION_BOOL, PLACE(bf16_stochastic_round),
-     .help = "AdamW and Adam: round stochastically what is stored in bfloat16, master weights "
-             "(--master-dtype bfloat16) and moments (--optimizer-state-dtype bfloat16), so that "
-             "small updates are not lost on average; a function of --seed, with the same bits at "
-             "any number of ranks"},
+     .help = "adamw, adam and adamw_8bit only: round stochastically what is stored in bfloat16, "
+             "master weights (--master-dtype bfloat16) and, of adamw and adam, moments "
+             "(--optimizer-state-dtype bfloat16), so that small updates are not lost on average; a "
+             "function of --seed, with the same bits at any number of ranks"},
     {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
      .shown_default = "as computed", .help = "dtype to which the model's loss is rounded"},
     {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),

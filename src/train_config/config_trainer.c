@@ -206,6 +206,13 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s needs --validation-data",
                           names[c->eval_strategy]);
+    if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->eval_step_interval > 0 &&
+        fsdp_options_given(options, "eval-strategy"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--eval-strategy %s contradicts --eval-step-interval %.15g, which "
+                          "validates every so many steps and after each epoch: leave one of them "
+                          "out",
+                          names[c->eval_strategy], c->eval_step_interval);
     if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->evaluation_steps > 0 &&
         fsdp_options_given(options, "evaluation-steps") &&
         !fsdp_train_ignored_steps(c, options, "evaluation-steps"))
@@ -213,9 +220,9 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
                           "--eval-strategy %s contradicts --evaluation-steps %.15g",
                           names[c->eval_strategy], c->evaluation_steps);
     if (c->eval_step_interval > 0 && c->evaluation_steps != c->eval_step_interval)
-        return fsdp_error(
-            FSDP_ERR_INVALID, "--eval-step-interval %.15g contradicts %s", c->eval_step_interval,
-            c->eval_strategy == FSDP_STRATEGY_STEPS ? "--evaluation-steps" : "--eval-strategy");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--eval-step-interval %.15g contradicts --evaluation-steps %.15g",
+                          c->eval_step_interval, c->evaluation_steps);
     if (c->eval_strategy == FSDP_STRATEGY_STEPS && c->evaluation_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--eval-strategy steps needs --evaluation-steps above 0");

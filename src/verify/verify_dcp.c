@@ -61,10 +61,11 @@ static fsdp_status compare_tensor(compared *c, const fsdp_state_entry *entry, fs
 {
     const fsdp_dcp_item *item =
         fsdp_dcp_metadata_find(fsdp_dcp_reader_metadata(c->reader), entry->fqn);
-    float *got;
+    float *got = NULL;
     fsdp_status status = fsdp_verify_full(entry->tensor, &got);
     if (status != FSDP_OK || !item || strcmp(item->dtype_name, "F32") != 0) {
         c->bits += status == FSDP_OK;
+        fsdp_free(got);
         return status;
     }
     status = compare_sums(c, want, got, item->numel);

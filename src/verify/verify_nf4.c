@@ -11,6 +11,8 @@
 #include "src/comm/agree.h"
 #include "src/kernels/nf4.h"
 #include "src/tensor/device.h"
+#include "src/tensor/host_copy.h"
+#include "src/tensor/tensor.h"
 #include "src/verify/verify_case.h"
 
 static const char FILE_NAME[] = "nf4.safetensors";
@@ -62,22 +64,51 @@ static fsdp_status read_floats(const nf4_case *q, const char *name, int64_t n, f
     return fsdp_verify_floats(entry, values);
 }
 
+/* Set *t to a tensor on the device with the n elements `data`. */
+static fsdp_status send(const nf4_case *q, fsdp_dtype dtype, int64_t n, const void *data,
+                        fsdp_tensor **t)
+{
+    return fsdp_tensor_from_data(q->c->device, dtype, 1, &n, data, FSDP_TAG_ACTIVATION, t);
+}
+
+/* The arrays of fsdp_nf4_args on the device. */
+typedef struct on_device {
+    fsdp_tensor *packed, *absmax, *values;
+} on_device;
+
+/* Compute q->values with the kernel of the device. */
+static fsdp_status dequantize(const nf4_case *q, const float *absmax, on_device *d)
+{
+    FSDP_TRY(send(q, FSDP_DTYPE_U8, (q->n + 1) / 2, q->packed, &d->packed));
+    FSDP_TRY(send(q, FSDP_DTYPE_F32, q->blocks, absmax, &d->absmax));
+    FSDP_TRY(send(q, FSDP_DTYPE_F32, q->n, q->values, &d->values));
+    const fsdp_nf4_args args = {.out = fsdp_tensor_ptr(d->values),
+                                .dtype = FSDP_DTYPE_F32,
+                                .n = q->n,
+                                .packed = fsdp_tensor_ptr(d->packed),
+                                .block = FSDP_NF4_BLOCK,
+                                .absmax = fsdp_tensor_ptr(d->absmax)};
+    q->c->device->kernels->nf4_dequantize(q->c->device->context, &args);
+    fsdp_host_copy copy;
+    FSDP_TRY(fsdp_host_copy_of(&copy, d->values));
+    memcpy(q->values, copy.data, (size_t)q->n * sizeof *q->values);
+    fsdp_host_copy_destroy(&copy);
+    return FSDP_OK;
+}
+
 /* Read the quantized weights back with the scales `absmax`, and compare them with the tensor
  * `name`. */
 static fsdp_status compare_dequantized(const nf4_case *q, const char *name, const float *absmax)
 {
-    const fsdp_kernels *k = q->c->device->kernels;
-    const fsdp_nf4_args args = {.out = q->values,
-                                .dtype = FSDP_DTYPE_F32,
-                                .n = q->n,
-                                .packed = q->packed,
-                                .block = FSDP_NF4_BLOCK,
-                                .absmax = absmax};
-    if (!k->nf4_dequantize || fsdp_device_has_own_memory(q->c->device))
+    on_device d = {0};
+    if (!q->c->device->kernels->nf4_dequantize)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "the device '%s' does not have NF4: use the cpu",
-                          k->name);
-    k->nf4_dequantize(q->c->device->context, &args);
-    return compare_floats(q, name, q->values, q->n);
+                          q->c->device->kernels->name);
+    const fsdp_status status = dequantize(q, absmax, &d);
+    fsdp_tensor_release(d.packed);
+    fsdp_tensor_release(d.absmax);
+    fsdp_tensor_release(d.values);
+    return status == FSDP_OK ? compare_floats(q, name, q->values, q->n) : status;
 }
 
 /* --- one quantization --- */

@@ -121,10 +121,30 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
+/* Return the number of elements of the whole tensor of which `local` is this rank's shard. */
+static int64_t numel_of_whole(const fsdp_tensor *local)
+{
+    const int64_t *shape = fsdp_dtensor_shape(local);
+    int64_t n = 1;
+    for (int d = 0; d < fsdp_tensor_ndim(local); d++)
+        n *= shape[d];
+    return n;
+}
+
+fsdp_status fsdp_verify_check_numel(const fsdp_tensor *local, const fsdp_checkpoint_entry *entry)
+{
+    const int64_t n = numel_of_whole(local);
+    if (entry->numel == n)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' has %lld elements, not %lld", entry->path,
+                      entry->name, (long long)entry->numel, (long long)n);
+}
+
 fsdp_status fsdp_verify_compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
-                                     const char *name, int64_t step, int64_t n, double *largest)
+                                     const char *name, int64_t step, double *largest)
 {
     float *got, *want = NULL;
+    const int64_t n = numel_of_whole(local);
     FSDP_TRY(fsdp_verify_full(local, &got));
     fsdp_status status = fsdp_verify_read_part(file, name, step, n, &want);
     if (status == FSDP_OK) {
@@ -137,6 +157,13 @@ fsdp_status fsdp_verify_compare_part(fsdp_tensor *local, const fsdp_checkpoint_r
     fsdp_free(got);
     fsdp_free(want);
     return status;
+}
+
+fsdp_status fsdp_verify_compare_whole(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
+                                      const fsdp_checkpoint_entry *want, double *largest)
+{
+    FSDP_TRY(fsdp_verify_check_numel(local, want));
+    return fsdp_verify_compare_part(local, file, want->name, 0, largest);
 }
 
 /* --- optimizers --- */
@@ -162,8 +189,8 @@ static fsdp_status run_step(optim_run *r, int64_t step)
         const fsdp_parameter *p = r->list.items[i].parameter;
         char name[160];
         snprintf(name, sizeof name, "%s.%s.params", r->unit, r->list.items[i].name);
-        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_local(p), r->file, name, step,
-                                          fsdp_parameter_numel(p), &r->params));
+        FSDP_TRY(
+            fsdp_verify_compare_part(fsdp_parameter_local(p), r->file, name, step, &r->params));
     }
     return FSDP_OK;
 }
@@ -182,8 +209,7 @@ static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
         fsdp_tensor *state =
             fsdp_optimizer_state(r->optimizer, item->parameter, entry->name + strlen(prefix));
         if (state)
-            FSDP_TRY(
-                fsdp_verify_compare_part(state, r->file, entry->name, 0, entry->numel, &r->state));
+            FSDP_TRY(fsdp_verify_compare_whole(state, r->file, entry, &r->state));
         else
             r->state = (double)INFINITY;
     }
@@ -288,8 +314,7 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     for (size_t i = 0; i < list->n; i++) {
         const fsdp_parameter *p = list->items[i].parameter;
         snprintf(name, sizeof name, "%s.clipped.%s", unit, list->items[i].name);
-        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_grad(p), file, name, 0,
-                                          fsdp_parameter_numel(p), &difference));
+        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_grad(p), file, name, 0, &difference));
     }
     fsdp_verify_compared(c, difference, tolerance, "of the largest", "clip.safetensors: %s.clipped",
                          unit);

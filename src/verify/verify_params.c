@@ -110,13 +110,15 @@ fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t, const char *
     fsdp_checkpoint_reader *want = NULL;
     int64_t numel = 0;
     FSDP_TRY(fsdp_agree(t->c->group, fsdp_verify_open_tensors(t->c, file, &want)));
+    fsdp_status status = FSDP_OK;
     if (t->c->base_model)
-        FSDP_TRY(
-            fsdp_checkpoint_unwrap_names(want, &(fsdp_name_change){.prefix = "base_model.model."}));
+        status =
+            fsdp_checkpoint_unwrap_names(want, &(fsdp_name_change){.prefix = "base_model.model."});
     for (size_t i = 0; i < t->parameters.n; i++)
         numel += fsdp_parameter_numel(t->parameters.items[i].parameter);
     float *apart = fsdp_calloc((size_t)numel, sizeof *apart);
-    fsdp_status status = apart ? compare_all(t, want, apart) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = apart ? compare_all(t, want, apart) : FSDP_ERR_NOMEM;
     fsdp_free(apart);
     fsdp_checkpoint_close(want);
     return status;

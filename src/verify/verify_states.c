@@ -167,8 +167,7 @@ static fsdp_status run_step(const states_case *s, int64_t step, double *largest)
         const fsdp_parameter *p = s->list.items[i].parameter;
         char name[NAME];
         snprintf(name, sizeof name, "%s.%s.params", s->name, s->list.items[i].name);
-        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_local(p), s->file, name, step,
-                                          fsdp_parameter_numel(p), largest));
+        FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_local(p), s->file, name, step, largest));
     }
     return FSDP_OK;
 }
@@ -204,6 +203,7 @@ static fsdp_status compare_codes(const states_case *s, const char *name, fsdp_te
                                  const fsdp_checkpoint_entry *want)
 {
     float *have;
+    FSDP_TRY(fsdp_verify_check_numel(state, want));
     FSDP_TRY(fsdp_verify_full(state, &have));
     const uint8_t *codes = want->data;
     double differ = 0.0;
@@ -238,7 +238,7 @@ static fsdp_status compare_state(const states_case *s, const fsdp_named_paramete
     }
     if (dtype_of(want) == FSDP_DTYPE_U8)
         return compare_codes(s, want->name, state, want);
-    FSDP_TRY(fsdp_verify_compare_part(state, s->file, want->name, 0, want->numel, &largest));
+    FSDP_TRY(fsdp_verify_compare_whole(state, s->file, want, &largest));
     fsdp_verify_compared(s->c, largest, s->kind->state, "of the largest", "states.json: %s",
                          want->name);
     return FSDP_OK;
@@ -257,8 +257,8 @@ static fsdp_status compare_result(const states_case *s, const fsdp_named_paramet
         fsdp_verify_skipped(s->c, want->name, "this version does not know what it is");
         return FSDP_OK;
     }
-    FSDP_TRY(fsdp_verify_compare_part(fsdp_parameter_local(p->parameter), s->file, want->name, 0,
-                                      want->numel, &largest));
+    FSDP_TRY(
+        fsdp_verify_compare_whole(fsdp_parameter_local(p->parameter), s->file, want, &largest));
     fsdp_verify_compared(s->c, largest, s->kind->params, "of the largest", "states.json: %s",
                          want->name);
     return FSDP_OK;

@@ -135,8 +135,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_set_values(fsdp_parameter *p, const floa
 FSDP_MUST_CHECK fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole);
 /* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
  * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
- * magnitude. If the quotient is larger than *largest, set *largest to the quotient. */
+ * magnitude. If the quotient is larger than *largest, set *largest to the quotient. Return
+ * FSDP_ERR_FORMAT if the file's tensor does not have the size of the whole tensor, or has no such
+ * step. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_part(fsdp_tensor *local,
                                                      const fsdp_checkpoint_reader *file,
-                                                     const char *name, int64_t step, int64_t n,
+                                                     const char *name, int64_t step,
                                                      double *largest);
+/* Return FSDP_ERR_FORMAT if `entry` does not have as many elements as the whole tensor of which
+ * `local` is this rank's shard. The shapes may differ: torchao stores the scales of blocks as a
+ * vector. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_check_numel(const fsdp_tensor *local,
+                                                    const fsdp_checkpoint_entry *entry);
+/* Like fsdp_verify_compare_part(), for a tensor `want` of the file that has one step. Return an
+ * error if `want` does not have the size of the whole tensor. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_whole(fsdp_tensor *local,
+                                                      const fsdp_checkpoint_reader *file,
+                                                      const fsdp_checkpoint_entry *want,
+                                                      double *largest);

@@ -344,6 +344,24 @@ TEST(fsdp1_becomes_fsdp2_as_accelerate_converts_it)
     fsdp_free(text);
 }
 
+/* Files of old versions of Accelerate have keys without the prefix. */
+TEST(keys_without_prefix_are_converted)
+{
+    NEEDS_LIBYAML();
+    char *text =
+        converted(t, "fsdp_config:\n  auto_wrap_policy: 2\n  backward_prefetch: NO_PREFETCH\n"
+                     "  min_num_params: 700\n  offload_params: true\n"
+                     "  sharding_strategy: SHARD_GRAD_OP\n");
+    ASSERT_STR(text, "fsdp_config:\n  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n"
+                     "  fsdp_min_num_params: 700\n  fsdp_offload_params: true\n"
+                     "  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n");
+    fsdp_free(text);
+    ASSERT(strstr(said, "fsdp_backward_prefetch has been removed"));
+    ASSERT(!converted(t, "fsdp_config:\n  fsdp_offload_params: true\n  offload_params: false\n") &&
+           strstr(fsdp_last_error(), "c.yaml:3: offload_params is the same key as "
+                                     "fsdp_offload_params in line 2"));
+}
+
 TEST(what_fsdp2_cannot_do_is_said)
 {
     NEEDS_LIBYAML();

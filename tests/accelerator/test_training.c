@@ -1,5 +1,6 @@
 /* Loops with an accelerator on several numbers of ranks, accumulation, clipping, schedules, fp16.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -286,4 +287,19 @@ TEST(two_models_do_not_disturb_each_other)
     ASSERT_OK(fsdp_run_ranks(2, train_rank, two, NULL));
     ASSERT(memcmp(one.losses, two->losses, sizeof one.losses) == 0);
     free(two);
+}
+
+/* Rank 1 clips by a wrong value. Rank 0 gets an error that names rank 1, and would wait for it in
+ * the next collective otherwise. */
+TEST_RANKS(a_wrong_clip_value_of_one_rank_is_an_error_on_all_ranks, 2)
+{
+    const bool wrong = t->rank == 1;
+    job j;
+    ASSERT_OK(job_open(&j, t->group, &(job_options){0}));
+    ASSERT_ERROR(
+        fsdp_accelerator_clip_grad_value(j.accelerator, j.models[0], wrong ? (double)NAN : 1.0),
+        FSDP_ERR_INVALID,
+        wrong ? "clip_value is nan" : "rank 1: clip_grad_value: clip_value is nan");
+    ASSERT_OK(fsdp_accelerator_clip_grad_value(j.accelerator, j.models[0], 1.0));
+    job_close(&j);
 }

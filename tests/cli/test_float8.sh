@@ -78,7 +78,6 @@ refuse() {
 }
 refuse rowwise_is_not_gathered '\-\-float8-enable-fsdp-all-gather: needs --float8-recipe tensorwise' --float8-recipe rowwise --float8-enable-fsdp-all-gather
 refuse an_adapter 'not with --lora-r' --float8-recipe tensorwise --lora-r 4
-refuse a_card 'the device cuda does not compute in float8' --float8-recipe tensorwise --device cuda
 refuse a_filter_without_a_layer "--float8-filter-fqns.: 'mpl' is part of the name of no layer" --float8-recipe tensorwise --float8-filter-fqns mpl
 refuse only_small_layers '14 are left out as too small' --float8-recipe tensorwise --float8-filter-fqns auto_filter_small_kn
 refuse flags_without_a_recipe 'has no effect without --float8-recipe' --float8-filter-fqns mlp

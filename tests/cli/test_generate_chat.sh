@@ -99,6 +99,17 @@ run generate --model m --input rows2.csv --max-new-tokens 2 --json
 expect a_column_is_found 0 '"prompt": "hi"' out
 run generate --model m --input rows2.csv --text-column other --max-new-tokens 2 --json
 expect or_chosen 0 '"prompt": "x"' out
+expect other_columns_are_named 0 "note: rows2.csv: not used: '" err
+printf '{"text": "a", "temperature": 2, "id": null}\n' >keyed.jsonl
+run generate --model m --input keyed.jsonl --max-new-tokens 2
+expect so_is_a_key_that_has_no_effect 0 "note: keyed.jsonl: not used: 'temperature' \(line 1\)$" err
+printf '{"input_ids": [5], "extra": 1}\n' >more.jsonl
+run generate --model m --input keyed.jsonl --input-ids more.jsonl --max-new-tokens 2
+expect keys_of_both_files_are_named 0 "'temperature' \(line 1\); more.jsonl: not used: 'extra' \(line 1\)$" err
+printf '{"q": {"body": "a"}}\n' >nested.jsonl
+run generate --model m --input nested.jsonl --text-column q.body --max-new-tokens 2
+expect an_object_of_which_a_part_is_used_is_used 0
+check and_is_not_named sh -c '! grep -q "not used" err'
 run generate --model m --input rows2.csv --text-column none
 expect a_missing_column_is_named "1" "rows2.csv: no text in the column 'none'.*'other', 'text'"
 

@@ -89,6 +89,10 @@ if [ -x "$program" ]; then
         [ "$(sed -n 's/^step \([0-9]*\): validation loss.*/\1/p' ../out | tr '\n' ' ')" = "4 6 8 12 " ]
     mv output whole
     # shellcheck disable=SC2086
+    capture "$program" $flags --output alone
+    check it_starts_its_ranks_itself grep -q '^--devices 2: starting 2 ranks with fsdp launch$' ../out
+    check with_the_same_bits cmp -s alone/model.safetensors whole/model.safetensors
+    # shellcheck disable=SC2086
     capture "$fsdp" launch -n 2 "$program" $flags --resume --checkpoint checkpoints/step-5.pt
     check it_resumes_with_the_same_bits cmp -s output/model.safetensors whole/model.safetensors
     run generate --model output --input-ids data/validation.jsonl --max-new-tokens 2

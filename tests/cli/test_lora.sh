@@ -16,6 +16,12 @@ for n in 1 2; do
 done
 check the_trained_adapter_is_compared grep -q '^llama3_lora: final_params: each: .*: ok$' "$dir/out"
 
+for n in 1 2; do
+    run launch -n $n verify "$golden/llama3_dora"
+    expect ranks_${n}_give_pefts_numbers_of_dora 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
+done
+check the_trained_magnitudes_are_compared grep -q '^llama3_dora: final_params: each: .*: ok$' "$dir/out"
+
 # --- training ---
 run train $common $lora --gradient-accumulation-steps 2 --max-steps 6 --save-steps 3 --output "$dir/one"
 expect an_adapter_is_trained 0 '100\.3 k parameters, loaded; 7\.808 k are trained' out
@@ -57,6 +63,58 @@ expect two_halves_are_one 0
 run train $common --adapter "$dir/one" --max-steps 2 --output "$dir/more"
 expect an_adapter_is_trained_further 0 'are trained' out
 
+# --- DoRA ---
+# Four micro-batches a step on 1, 2 and 4 ranks, and three on 1 and 3.
+for n in 1 2 4; do
+    run launch -n $n train $common $lora --use-dora --gradient-accumulation-steps $((4 / n)) --max-steps 4 --save-steps 2 --output "$dir/dora$n"
+    expect dora_is_trained_on_${n} 0
+    check dora_has_the_same_bits_on_${n} cmp "$dir/dora1/adapter_model.safetensors" "$dir/dora$n/adapter_model.safetensors"
+done
+for n in 1 3; do
+    run launch -n $n train $common $lora --use-dora --gradient-accumulation-steps $((3 / n)) --max-steps 4 --output "$dir/three$n"
+    expect three_micro_batches_of_dora_on_${n} 0
+done
+check three_ranks_give_dora_the_same_bits cmp "$dir/three1/adapter_model.safetensors" "$dir/three3/adapter_model.safetensors"
+run launch -n 2 train $common $lora --use-dora --gradient-accumulation-steps 2 --max-steps 4 --output "$dir/dora_resumed" --resume "$dir/dora1-checkpoints/checkpoint-2"
+expect dora_is_resumed 0
+check resuming_dora_gives_the_same_bits cmp "$dir/dora1/adapter_model.safetensors" "$dir/dora_resumed/adapter_model.safetensors"
+run train $common $lora --gradient-accumulation-steps 4 --max-steps 4 --output "$dir/without" --resume "$dir/dora1-checkpoints/checkpoint-2"
+expect dora_is_not_resumed_without_it 1 'use-dora' out
+run evaluate --model "$dir/dora1" --data "$dir/rows.jsonl" --json
+expect dora_is_evaluated 0 '"loss"' out
+cp "$dir/out" "$dir/with_dora"
+run checkpoint merge-adapter "$dir/dora1" "$dir/merged_dora"
+expect dora_is_merged 0 'merged_dora: [0-9]+ tensors, 14 of them with the update added' out
+run evaluate --model "$dir/merged_dora" --data "$dir/rows.jsonl" --json
+check merged_dora_has_the_same_loss awk "BEGIN { d = $(loss "$dir/out") - $(loss "$dir/with_dora"); exit !(d < 1e-4 && d > -1e-4) }"
+run checkpoint merge-adapter "$dir/dora1" "$dir/x" --model "$dir/merged_dora" --subtract
+expect a_merge_of_dora_is_not_undone 1 'use_dora is set, and --subtract cannot undo its merge'
+run checkpoint merge-adapter "$dir/dora1" "$dir/one" "$dir/x"
+expect dora_is_merged_by_itself 1 'dora1: use_dora is set.*only by itself'
+# A new adapter does not change the model, with or without magnitudes.
+for flags in "" "--use-dora"; do
+    run train $common --lora-r 4 $flags --lr 0 --weight-decay 0 --max-steps 1 --output "$dir/new$flags"
+    expect a_new_adapter_is_saved${flags} 0
+    run evaluate --model "$dir/new$flags" --data "$dir/rows.jsonl" --json
+    loss "$dir/out" >"$dir/loss$flags"
+done
+check new_magnitudes_do_not_change_the_model cmp "$dir/loss" "$dir/loss--use-dora"
+# Over weights in 4 bits: one rank and two, and the plan counts the magnitudes.
+for n in 1 2; do
+    run launch -n $n train $common $lora --use-dora --load-in-4bit --gradient-accumulation-steps $((4 / n)) --max-steps 2 --output "$dir/qdora$n"
+    expect dora_over_nf4_is_trained_on_${n} 0
+done
+check dora_over_nf4_has_the_same_bits cmp "$dir/qdora1/adapter_model.safetensors" "$dir/qdora2/adapter_model.safetensors"
+# allocated ROW FILE: what the table of a plan or of a run says was allocated at most
+allocated() { awk -F'│' -v row="$1" '$2 ~ row { gsub(/ /, "", $9); print $9; exit }' "$2"; }
+how="--model $model $lora --use-dora --max-seq-length 17 --batch-size 2 --max-steps 3"
+run plan $how -n 2
+expect dora_is_planned 0
+cp "$dir/out" "$dir/planned"
+run launch -n 2 train $how --data "$dir/rows.jsonl" --no-save-model
+expect dora_runs_as_planned 0 'peak memory' out
+check dora_allocates_what_is_planned test "$(allocated 'at the peak' "$dir/planned")" = "$(allocated 'rank 0' "$dir/out")"
+
 # --- what is refused ---
 run train $common --lora-alpha 8 --output "$dir/x"
 expect options_without_a_rank_are_refused 2 '\-\-lora-alpha: has no effect without --lora-r'
@@ -73,7 +131,10 @@ expect subtracting_needs_the_merged_model 2 '\-\-subtract: needs --model'
 cp -r "$dir/one" "$dir/odd"
 sed 's/"use_dora": false/"use_dora": true/' "$dir/one/adapter_config.json" >"$dir/odd/adapter_config.json"
 run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
-expect dora_is_refused 1 "adapter_config.json: 'use_dora' is set"
+expect magnitudes_that_are_missing_are_named 1 "there is no tensor 'model.layers.0.self_attn.q_proj.lora_magnitude_vector'"
+sed 's/"use_dora": false/"use_qalora": true/' "$dir/one/adapter_config.json" >"$dir/odd/adapter_config.json"
+run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
+expect other_methods_are_refused 1 "adapter_config.json: 'use_qalora' is set"
 sed 's/"r": 4/"r": 3/' "$dir/one/adapter_config.json" >"$dir/odd/adapter_config.json"
 run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
 expect another_rank_is_refused 1 'lora_A'

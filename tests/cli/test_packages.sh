@@ -31,6 +31,14 @@ rm "$dir/tree/include/fsdp/base.h"
 dist tree "$dir/three"
 check no_package_of_no_sources test $rc -ne 0 -a ! -e "$dir/three/fsdp-$version.tar.gz"
 
+# tools/wheel.sh leaves a library out if it cannot be linked statically, so its table needs all of them.
+# In a call such as $(call has,libzstd,zstd) of the Makefile, both names mean the library.
+names=$(sed -n 's/.*(call has,\([^)]*\)).*/\1/p; s/.*(call has_header,\([^,]*\),.*/\1/p' "$root/Makefile")
+check the_makefile_has_optional_libraries test "$(printf '%s\n' "$names" | wc -l)" -ge 10
+for library in $names; do
+    check "the_wheel_knows $library" grep -qE "^($(echo "$library" | sed 's/-[0-9.]*,/,/; s/,/|/g')) " "$root/tools/wheel.sh"
+done
+
 if ! command -v python3 >/dev/null || ! python3 -c 'import zipfile, hashlib' 2>/dev/null; then
     skip wheel "no python3 here"
     tally

@@ -108,6 +108,42 @@ fi
 run tokenize --tokenizer llama --data rows.jsonl --check --rows 1
 expect pieces_are_shown 0 '"What is in Paris\?"' out
 check with_what_has_a_loss shows 'loss'
+printf '{"input_ids": [5, 6]}\n' >ids.jsonl
+run tokenize --tokenizer llama --data ids.jsonl --check
+expect ids_have_no_text 0 '^1 rows; no text was compared with what its ids decode to$' out
+# lines_with PATTERN: prints how many lines of the output of the last run have the pattern
+lines_with() { grep -cE -e "$1" out; }
+cat >wordpiece.txt <<'END'
+[PAD]
+[UNK]
+[CLS]
+[SEP]
+[MASK]
+a
+##b
+c
+d
+END
+mkdir bert && mv wordpiece.txt bert/vocab.txt
+printf 'sentence1,sentence2,label\nab,"c d",yes\nd,"a\r\nc",no\n' >pairs.csv
+run tokenize --tokenizer bert --data pairs.csv --task classification --check
+expect a_pair_shows_both_texts 0 '^input_ids: 7 tokens, "ab", "c d"$' out
+check offsets_of_the_second_text_begin_at_0 shows '"d" +│ +2-3 │ "d"'
+check special_tokens_have_no_offsets [ "$(lines_with '"\[SEP\]" +│ +│ +│')" = 4 ]
+check line_ends_of_a_field_are_shown shows '^input_ids: 6 tokens, "d", "a\\r\\nc"$'
+check each_text_is_decoded_alone [ "$(lines_with '^decoded: the same text$')" = 2 ]
+check and_the_second_one_too [ "$(lines_with '^decoded second text: ')" = 2 ]
+check with_the_label shows '^label: 1, yes$'
+run tokenize --tokenizer bert --data pairs.csv --task classification --check --rows 1 --max-seq-length 5
+expect a_pair_that_is_cut_is_shown_as_it_is_trained 0 '^pairs.csv: row 1, cut$' out
+check with_offsets_of_both_texts [ "$(lines_with '"(a|c)" +│ +0-1 │ "(a|c)"')" = 2 ]
+check and_is_not_compared shows '^1 rows; no text was compared'
+printf '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]}\n' >talk.jsonl
+run tokenize --tokenizer llama --data talk.jsonl --chat-template chatml --check --assistant-only-loss
+expect a_conversation_is_shown_as_the_template_writes_it 0 'tokens, "<\|im_start\|>user\\nhi<\|im_end\|>' out
+check its_tokens_have_offsets shows '0-12 │ "<\|im_start\|>" +│ +│$'
+check and_what_the_assistant_says_has_a_loss shows '"y" +│ +yes +│$'
+check special_tokens_of_the_template_are_decoded shows '^1 rows; decoding gives each text back$'
 run tokenize --train-vocab 280 --data large.txt --output own
 expect a_tokenizer_is_made 0 '^own: a byte-level BPE tokenizer of 280 tokens, [0-9]+ merges$' out
 run tokenize --tokenizer own --data text.txt --check --rows 3
@@ -131,7 +167,7 @@ run tokenize --tokenizer llama --data several.jsonl --task classification --outp
 expect a_row_may_have_several_classes 0 "^several.jsonl: 2 classes, several a row: labels are a list of the row's classes \(ClassLabel\)\$" out
 run tokenize --tokenizer llama --data several.jsonl --task classification --check
 expect their_names_are_shown 0 '^label: 0, x; 1, y$' out
-expect nothing_is_said_about_texts_that_were_not_compared 0 '^2 rows; no text was compared with what its ids decode to$' out
+expect and_their_texts_are_compared 0 '^2 rows; decoding gives each text back$' out
 printf 'text,label\na,"3, 1"\nb,"0, 2"\n' >listed.csv
 run tokenize --tokenizer llama --data listed.csv --task classification --output listed
 expect numbers_with_commas_may_be_one_class 1 '--problem-type multi_label_classification takes it as several classes'

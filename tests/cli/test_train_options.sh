@@ -117,6 +117,9 @@ check also_the_other_way grep -q '"sports": 2' o/config.json
 expect the_columns_are_named 0 "the text is 'sentence1', the second text 'sentence2'"
 run evaluate --model o --tokenizer "$tokenizer" --data t_named.csv --json
 expect evaluate_knows_the_names 0 '"accuracy": ' out
+sed '/film/d; s/arts/equivalent/; s/sports/not_equivalent/' t_named.csv >t_two.csv
+class_train --data t_two.csv
+expect which_class_f1_is_of_is_said 0 '^2 classes, .*: equivalent, not_equivalent; F1 is that of not_equivalent \(--class-names gives another order\)$' out
 printf '[{"text": "cut the rope", "label": 4}, {"text": "a rope", "label": 0}]' >t_five.json
 class_train --data t_five.json
 expect numbers_are_classes_too 0 '^5 classes, from the labels of t_five.json$' out

@@ -78,6 +78,15 @@ mutant "fill: an element too many" memory.cu test_memory 's/i < n; i \+= step/i 
 mutant "fill: the last element is missing" memory.cu test_memory 's/i < n; i \+= step/i < n - 1; i += step/'
 mutant "fill: two blocks write one element" memory.cu test_memory 's/blockIdx\.x \* blockDim\.x \+ threadIdx\.x; i/threadIdx.x; i/'
 
+# Narrow states, NF4 and float8.
+mutant "adamw in 8 bits: no barrier before the maps are read" adamw_8bit.cu test_narrow_states '/unsigned_map\[i\];/,/first =/s/__syncthreads\(\);//'
+mutant "adamw in 8 bits: half of a warp is missing in the scale" adamw_8bit.cu test_narrow_states '/float largest_of_warp/,/^}/s|WARP / 2|WARP / 4|'
+mutant "stochastic rounding: the next counter is the same" adamw.cuh test_narrow_states 's/philox\(key, counter \+ 1\)/philox(key, counter)/' 'adamw*.cu'
+mutant "schedule_free: z is not kept in a switch" schedule_free.cu test_schedule_free 's/if \(t\.kept\)/if (t.kept \&\& i)/'
+mutant "nf4: one scale for elements of several blocks" nf4.cu test_nf4 's/b && !is_uniform/b \&\& is_uniform/'
+mutant "nf4: no barrier before the levels are read" nf4.cu test_nf4 's/__syncthreads\(\);//'
+mutant "float8: the last column has no scale" float8.cu test_float8 's/j \+ e < columns && largest/j + e + 1 < columns \&\& largest/'
+
 # The tensor-core kernels of attention.
 attention() { mutant "attention: $1" "attention_$2.cuh" test_attention "$3" 'attention_tensor*.cu'; }
 attention "no cp.async wait before products" products '/void copies_arrive\(void\)/,/^}/s/cp_wait<PENDING>\(\);/cp_wait<PENDING + 1>();/'

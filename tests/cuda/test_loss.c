@@ -6,7 +6,8 @@ enum {
 };
 
 /* Rows: ordinary, ignored, a large label, one dominant logit, a wide spread. */
-static void check_loss(conform *x, int64_t vocab, int64_t ld, fsdp_dtype dtype, bool gradient)
+static void check_loss(conform *x, int64_t vocab, int64_t ld, fsdp_dtype dtype, bool gradient,
+                       float smoothing)
 {
     fsdp_test *t = x->t;
     int32_t labels[ROWS] = {0, -100, (int32_t)(vocab - 1), (int32_t)(vocab / 2), 0};
@@ -20,10 +21,17 @@ static void check_loss(conform *x, int64_t vocab, int64_t ld, fsdp_dtype dtype, 
         for (int64_t i = vocab; i < ld; i++)
             set_value(logits->host, dtype, r * ld + i, 60.0);
     conform_send(x, logits);
-    x->k->cross_entropy(x->c, losses->host, logits->host, dtype, labels, ROWS, vocab, ld, gradient,
-                        0.25f);
-    x->dk->cross_entropy(x->dc, losses->device, logits->device, dtype, labels, ROWS, vocab, ld,
-                         gradient, 0.25f);
+    if (smoothing > 0.0f) {
+        x->k->smoothed_cross_entropy(x->c, losses->host, logits->host, dtype, labels, ROWS, vocab,
+                                     ld, gradient, 0.25f, smoothing);
+        x->dk->smoothed_cross_entropy(x->dc, losses->device, logits->device, dtype, labels, ROWS,
+                                      vocab, ld, gradient, 0.25f, smoothing);
+    } else {
+        x->k->cross_entropy(x->c, losses->host, logits->host, dtype, labels, ROWS, vocab, ld,
+                            gradient, 0.25f);
+        x->dk->cross_entropy(x->dc, losses->device, logits->device, dtype, labels, ROWS, vocab, ld,
+                             gradient, 0.25f);
+    }
     memset(labels, 0, sizeof labels); /* the call has copied them */
     conform_near(x, losses, 1e-6, 2e-6, "loss");
     CHECK_HERE();
@@ -44,16 +52,16 @@ TEST(cross_entropy_equals_the_cpu)
         for (int d = 0; d < 3; d++)
             for (int gradient = 0; gradient < 2; gradient++) {
                 x.offset = (i + d) % 3 == 1 ? sizeof(float) : 0;
-                check_loss(&x, vocabularies[i], vocabularies[i], float_dtypes[d], gradient);
+                check_loss(&x, vocabularies[i], vocabularies[i], float_dtypes[d], gradient, 0.0f);
                 CHECK_HERE();
                 check_loss(&x, vocabularies[i], (vocabularies[i] + 64) / 64 * 64, float_dtypes[d],
-                           gradient);
+                           gradient, 0.1f * (float)(i % 2));
                 CHECK_HERE();
             }
     x.offset = 0;
-    check_loss(&x, 50260, 50260, FSDP_DTYPE_F32, true);
+    check_loss(&x, 50260, 50260, FSDP_DTYPE_F32, true, 0.1f);
     CHECK_HERE();
-    check_loss(&x, 65001, 65024, FSDP_DTYPE_BF16, true);
+    check_loss(&x, 65001, 65024, FSDP_DTYPE_BF16, true, 0.0f);
     CHECK_HERE();
     conform_close(&x);
 }
@@ -124,6 +132,36 @@ TEST(cross_entropy_of_special_logits)
             l[at] = kind ? INFINITY : NAN;
             ASSERT(isnan(loss_of(&x, logits, loss, 599, false)));
         }
+    conform_close(&x);
+}
+
+/* --- targets that are numbers --- */
+
+/* Rows of one and of many numbers; the second row is ignored. */
+TEST(target_loss_equals_the_cpu)
+{
+    static const int64_t widths[] = {1, 3, 32, 77};
+    CONFORM_OPEN(x);
+    x.dk->target_loss(x.dc, NULL, NULL, NULL, 0, 3, false, true, 1.0f);
+    for (int i = 0; i < 16; i++) {
+        const int64_t width = widths[i / 4], n = ROWS * width;
+        const bool binary = i % 2, gradient = i / 2 % 2;
+        float targets[ROWS * 77];
+        conform_array *logits = conform_input(&x, FSDP_DTYPE_F32, n, 1, -40.0, 40.0);
+        conform_array *losses = conform_output(&x, FSDP_DTYPE_F32, ROWS);
+        fill_uniform(targets, FSDP_DTYPE_F32, n, 2, 0.0, 1.0);
+        targets[width] = NAN;
+        x.k->target_loss(x.c, losses->host, logits->host, targets, ROWS, width, binary, gradient,
+                         0.25f);
+        x.dk->target_loss(x.dc, losses->device, logits->device, targets, ROWS, width, binary,
+                          gradient, 0.25f);
+        memset(targets, 0, sizeof targets);
+        conform_near(&x, losses, 1e-6, 0.0, "loss");
+        CHECK_HERE();
+        conform_near(&x, logits, 1e-6, 1e-12, "gradient");
+        conform_free(&x);
+        CHECK_HERE();
+    }
     conform_close(&x);
 }
 

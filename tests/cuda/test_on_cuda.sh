@@ -16,5 +16,6 @@ on_fake \
     pretrained/test_load_module state_dict/test_torch_state dtensor/test_redistribute \
     fsdp/test_mixed_precision fsdp/test_summon optim/test_clip_grad models/test_t5_decode \
     state_dict/test_accelerate fsdp/test_fsdp1 autograd/test_ops_clamp_infinite optim/test_adafactor \
-    optim/test_optimizer state_dict/test_async_save pretrained/test_model models/test_t5 \
+    optim/test_optimizer optim/test_narrow_states optim/test_schedule_free optim/test_muon \
+    state_dict/test_async_save pretrained/test_model models/test_t5 \
     models/test_t5_float16 models/test_llama fsdp/test_to_empty

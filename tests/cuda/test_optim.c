@@ -1,114 +1,11 @@
 /* AdamW and SGD on a CUDA device: parameters, moments and copies have the bits of the CPU. */
-#include "tests/cuda/conform.h"
+#include "tests/cuda/parameters.h"
 
 static const int64_t counts[] = {0, 1, 3, 17, 127, 1023, 4096, 9001};
 
 enum {
     N_COUNTS = 8
 };
-
-/* An array that is used from element `skip` on, so that its address need not be a multiple of 16.
- * Both pointers are NULL if there is no array. */
-typedef struct operand_pair {
-    conform_array *array;
-    void *host, *device;
-} operand_pair;
-
-static operand_pair pair_of(conform_array *a, int64_t skip)
-{
-    const size_t bytes = (size_t)skip * fsdp_dtype_size(a->dtype);
-    return (operand_pair){a, (char *)a->host + bytes, (char *)a->device + bytes};
-}
-
-static operand_pair input(conform *x, fsdp_dtype dtype, int64_t n, int64_t skip, uint64_t seed,
-                          double low)
-{
-    return pair_of(conform_input(x, dtype, n + skip, seed, low, 1.0), skip);
-}
-
-static operand_pair output(conform *x, fsdp_dtype dtype, int64_t n, int64_t skip)
-{
-    return pair_of(conform_output(x, dtype, n + skip), skip);
-}
-
-typedef enum place {
-    IN_FLOATS,
-    IN_HALVES,
-    IN_COPY,
-    N_PLACES
-} place;
-
-/* A parameter and its copy. */
-typedef struct parameter {
-    operand_pair param, hi, lo, marks, copy;
-    fsdp_dtype copy_dtype;
-} parameter;
-
-/* The values are random. Every third one is special: its rounding to bfloat16 is a tie, or almost
- * one, or it is denormal, or it rounds to infinity. */
-static void fill_parameter(float *p, int64_t n)
-{
-    static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f817fff,
-                                       0x00008000, 0x80018000, 0x7f7fffff, 0x00000001};
-    for (int64_t i = 0; i < n; i++)
-        p[i] =
-            i % 3 ? (float)(2.0 * uniform_of(9, i) - 1.0) : fsdp_f32_from_bits(special[i / 3 % 8]);
-}
-
-/* `copy` is the number of the copy's dtype; 3: no copy, unless the parameter is there. */
-static parameter make_parameter(conform *x, place where, int copy, int64_t n, int64_t skip)
-{
-    parameter p = {.copy_dtype = float_dtypes[where == IN_COPY ? 1 + copy % 2 : copy % 3]};
-    float *values = malloc((size_t)n * sizeof *values + 1);
-    fill_parameter(values, n);
-    if (where == IN_HALVES) {
-        p.hi = output(x, FSDP_DTYPE_BF16, n, skip);
-        p.lo = output(x, FSDP_DTYPE_BF16, n, skip);
-        p.marks = output(x, FSDP_DTYPE_BF16, fsdp_halves_words(n), skip);
-        x->k->split(x->c, (fsdp_halves){p.hi.host, p.lo.host, p.marks.host}, values, n);
-        conform_send(x, p.hi.array);
-        conform_send(x, p.lo.array);
-        conform_send(x, p.marks.array);
-    } else if (where == IN_FLOATS) {
-        p.param = output(x, FSDP_DTYPE_F32, n, skip);
-        memcpy(p.param.host, values, (size_t)n * sizeof *values);
-        conform_send(x, p.param.array);
-    }
-    if (where == IN_COPY)
-        p.copy = pair_of(conform_input(x, p.copy_dtype, n + skip, 6, -1.0, 1.0), skip);
-    else if (copy < 3)
-        p.copy = output(x, p.copy_dtype, n, skip);
-    free(values);
-    return p;
-}
-
-static fsdp_halves halves_on(const parameter *p, bool device)
-{
-    return device ? (fsdp_halves){p->hi.device, p->lo.device, p->marks.device}
-                  : (fsdp_halves){p->hi.host, p->lo.host, p->marks.host};
-}
-
-static void check_equal(conform *x, const operand_pair *p, const char *what)
-{
-    fsdp_test *t = x->t;
-    if (p->array)
-        conform_equal(x, p->array, what);
-    CHECK_HERE();
-}
-
-static void check_parameter(conform *x, const parameter *p)
-{
-    check_equal(x, &p->param, "param");
-    check_equal(x, &p->hi, "hi");
-    check_equal(x, &p->lo, "lo");
-    check_equal(x, &p->marks, "marks");
-    check_equal(x, &p->copy, "copy");
-}
-
-static void *on(const operand_pair *p, bool device)
-{
-    return device ? p->device : p->host;
-}
 
 /* --- tensors --- */
 
@@ -126,7 +23,8 @@ typedef struct tensor {
 } tensor;
 
 /* SGD: `states` is 0 or 1. With 2 states, some tensors have them in bfloat16. */
-static tensor make_tensor(conform *x, place where, int copy, int states, int64_t n, int64_t skip)
+static tensor make_tensor(conform *x, stored_as where, int copy, int states, int64_t n,
+                          int64_t skip)
 {
     tensor y = {.p = make_parameter(x, where, copy, n, skip), .n = n, .lr = 0.01};
     y.state_dtype = states > 1 && (n + copy) % 2 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
@@ -229,11 +127,11 @@ TEST(adamw_gives_the_bits_of_the_cpu)
     CONFORM_OPEN(x);
     for (int a = 0; a < 4; a++)
         for (int s = 0; s < N_COUNTS; s++)
-            for (int i = 0; i < 4 * N_PLACES; i++) {
-                if ((i / N_PLACES + s + a) % 3 == 1) /* some of the combinations */
+            for (int i = 0; i < 4 * N_STORED_AS; i++) {
+                if ((i / N_STORED_AS + s + a) % 3 == 1) /* some of the combinations */
                     continue;
-                const tensor y = make_tensor(&x, (place)(i % N_PLACES), i / N_PLACES, 2, counts[s],
-                                             (s + i + a) % 3 == 0);
+                const tensor y = make_tensor(&x, (stored_as)(i % N_STORED_AS), i / N_STORED_AS, 2,
+                                             counts[s], (s + i + a) % 3 == 0);
                 adam_step(&x, &adam_cases[a], &y, 1, false, NULL);
                 adam_step(&x, &adam_cases[a], &y, 1, true, NULL);
                 check_tensor(&x, &y);
@@ -254,9 +152,9 @@ TEST(sgd_gives_the_bits_of_the_cpu)
     CONFORM_OPEN(x);
     for (int c = 0; c < 6; c++)
         for (int s = 0; s < N_COUNTS; s++)
-            for (int i = 0; i < N_PLACES; i++) {
+            for (int i = 0; i < N_STORED_AS; i++) {
                 const bool has_momentum = sgd_cases[c].momentum != 0.0;
-                tensor y = make_tensor(&x, (place)i, (i + s) % 4, has_momentum, counts[s],
+                tensor y = make_tensor(&x, (stored_as)i, (i + s) % 4, has_momentum, counts[s],
                                        (s + i + c) % 3 == 0);
                 if (has_momentum && sgd_cases[c].is_first) /* undefined: NaN */
                     y.state[0] = output(&x, FSDP_DTYPE_F32, counts[s], 0);
@@ -275,7 +173,7 @@ static void make_many(conform *x, tensor *many, int n, int states, int shift)
 {
     for (int i = 0; i < n; i++) {
         const int64_t count = counts[(i + shift) % N_COUNTS];
-        many[i] = make_tensor(x, (place)((i / 2 + shift) % N_PLACES), i % 4, states, count,
+        many[i] = make_tensor(x, (stored_as)((i / 2 + shift) % N_STORED_AS), i % 4, states, count,
                               (i + shift) % 5 == 0);
         many[i].lr = 0.01 * (i % 3 + 1);
     }
@@ -310,7 +208,7 @@ TEST(each_tensor_may_have_other_scalars)
     CONFORM_OPEN(x);
     tensor many[MOST_TENSORS];
     for (int i = 0; i < MOST_TENSORS; i++) {
-        many[i] = make_tensor(&x, IN_FLOATS, 3, 2, 100 + i, 0);
+        many[i] = make_tensor(&x, STORED_AS_FLOATS, 3, 2, 100 + i, 0);
         many[i].lr = 0.001 * (i + 1);
     }
     adam_step(&x, &adam_cases[0], many, MOST_TENSORS, false, NULL);
@@ -371,7 +269,7 @@ TEST(tables_stay_on_the_device)
     tensor many[MOST_TENSORS];
     int64_t copies = fsdp_cuda_table_copies(x.dc);
     for (int i = 0; i < MOST_TENSORS; i++)
-        many[i] = make_tensor(&x, IN_FLOATS, 3, 1, counts[1 + i % (N_COUNTS - 1)], 0);
+        many[i] = make_tensor(&x, STORED_AS_FLOATS, 3, 1, counts[1 + i % (N_COUNTS - 1)], 0);
     for (int step = 0; step < 6; step++) {
         for (int i = 0; i < MOST_TENSORS; i++)
             many[i].lr = 0.01 * (step + 1);
@@ -398,7 +296,7 @@ TEST(a_table_grows)
         N = 3000
     };
     CONFORM_OPEN(x);
-    tensor one = make_tensor(&x, IN_FLOATS, 3, 0, N, 0);
+    tensor one = make_tensor(&x, STORED_AS_FLOATS, 3, 0, N, 0);
     fsdp_sgd_args *args = calloc(N, sizeof *args);
     for (int device = 0; device < 2; device++) {
         for (int i = 0; i < N; i++)

@@ -89,6 +89,12 @@ check("times_have_one_unit", [60, 120, 180].map(page.tickTimes([60, 120, 180])).
     [0, 90, 450].map(page.tickTimes([0, 90, 450])));
 check("columns_have_the_same_decimals", [2.6, 2.507, null, 5.0119].map(page.alignedNumbers([2.6, 2.507, null, 5.0119])).join() === "2.600,2.507,–,5.012", "");
 check("durations_have_one_unit", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])).join() === "0.891 s,1.420 s", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])));
+const sizes = [999, 1023, 1023.9 * 1024, 1024, 1.5 * 2 ** 40].map(page.bytes).join();
+check("bytes_have_no_exponent", sizes === "999 B,1023 B,1024 KiB,1.00 KiB,1.50 TiB", sizes);
+const numbers = [999.4e3, 999.6e3, 999.6e6, 123456].map(page.shortNumber).join();
+check("numbers_have_no_exponent", numbers === "999 k,1.00 M,1.00 G,123 k", numbers);
+const times = [0.0009996, 0.9996, 0.5, 119.8, 179.6, 7199.7, 3 * 3600 + 59.7 * 60, 200000].map(page.duration).join();
+check("no_part_of_a_duration_is_sixty", times === "1.00 ms,1.00 s,500 ms,2 min 0 s,3 min 0 s,2 h 0 min,4 h 0 min,2.31 days", times);
 const lines = [["a", [2.537, 2.529, 2.507], false], ["b", [2.616, 2.608, 2.6], false], ["c", [5.2, 5, 5.1], false], ["d", [2.535, 2.52, 2.504], true]]
     .map(([name, values, isBest]) => ({name, shown: values, isBest}));
 const near = page.nearLines(lines, false).map(line => line.name).join("");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
@@ -16,6 +17,7 @@
 #include "src/dashboard/board.h"
 #include "src/dashboard/gate.h"
 #include "src/dashboard/json_text.h"
+#include "src/dashboard/run.h"
 #include "src/dashboard/server.h"
 #include "src/report/tracking.h"
 #include "tests/dashboard/folder.h"
@@ -271,6 +273,47 @@ TEST(ranks_are_answered_with_samples_and_units)
     folder_close(&f);
 }
 
+static void look_and_read(fsdp_test *t, fsdp_dashboard_run *run, int root)
+{
+    bool more;
+    ASSERT_OK(fsdp_dashboard_run_look(run, root));
+    ASSERT_OK(fsdp_dashboard_run_read(run, root, INT64_MAX, &more));
+}
+
+/* Numbers that do not fit in an integer count as unknown. When rank 0's file names the number of
+ * ranks, files of more ranks are not read again, and no scan changes the run. */
+TEST(files_of_ranks_of_a_larger_run_are_left_out)
+{
+    folder f;
+    fsdp_dashboard_run *run;
+    folder_open(t, &f);
+    folder_put(&f, "m.jsonl", STEP_1);
+    folder_make(&f, "m.ranks");
+    folder_put(&f, "m.ranks/0.jsonl",
+               "{\"kind\": \"start\", \"world_size\": 1e300, \"pid\": \"NaN\", "
+               "\"threads\": -1e300}\n");
+    folder_put(&f, "m.ranks/1.jsonl", "{\"kind\": \"start\", \"world_size\": 2}\n");
+    folder_put(&f, "m.ranks/2.jsonl", "{\"kind\": \"start\", \"world_size\": 3}\n");
+    ASSERT_OK(fsdp_dashboard_run_create(0, "m.jsonl", false, "m", &run));
+    look_and_read(t, run, f.root);
+    CHECK_HERE();
+    ASSERT_INT(run->n_ranks, 3);
+    ASSERT(run->ranks[0]->world_size == 0 && run->ranks[0]->pid == 0 &&
+           run->ranks[0]->threads == 0);
+    folder_add(&f, "m.ranks/0.jsonl", "{\"kind\": \"start\", \"world_size\": 2}\n");
+    look_and_read(t, run, f.root);
+    look_and_read(t, run, f.root);
+    CHECK_HERE();
+    ASSERT_INT(run->n_ranks, 2);
+    const int64_t revision = run->revision;
+    look_and_read(t, run, f.root);
+    CHECK_HERE();
+    ASSERT_INT(run->n_ranks, 2);
+    ASSERT_INT(run->revision, revision);
+    fsdp_dashboard_run_destroy(run);
+    folder_close(&f);
+}
+
 /* Process 999999999 does not exist, but it may exist where the folder was copied from. */
 TEST(a_run_says_where_it_ran_and_whether_its_folder_is_a_copy)
 {
@@ -442,6 +485,8 @@ TEST(checkpoints_are_looked_at_without_reading_their_data)
     folder_make(&f, "checkpoint-4");
     folder_put(&f, "checkpoint-4/.metadata", "no pickle");
     folder_put(&f, "checkpoint-4/trainer_state.json", "{");
+    folder_make(&f, "checkpoint-5");
+    ASSERT(mkfifoat(f.root, "checkpoint-5/.metadata", 0600) == 0); /* a reader would wait forever */
     ASSERT_OK(open_board(&f, &board));
     ASSERT_OK(ask_runs(board, 0, &doc));
     const fsdp_json_node all = fsdp_json_find(fsdp_json_root(doc), "checkpoints");
@@ -449,6 +494,7 @@ TEST(checkpoints_are_looked_at_without_reading_their_data)
     ASSERT_INT((int64_t)number_of(fsdp_json_at(all, 0), "bytes"), 4);
     ASSERT_INT((int64_t)number_of(fsdp_json_at(all, 0), "step"), 3);
     ASSERT(strcmp(text_of(fsdp_json_at(all, 1), "verdict"), "good") != 0);
+    ASSERT_STR(text_of(fsdp_json_at(all, 2), "verdict"), "linked");
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);

@@ -217,6 +217,32 @@ static void write_summed(fsdp_test *t, const char *dir, const unsigned char *dat
     fsdp_block_sums_fini(&sums);
 }
 
+static fsdp_status read_memory(void *context, uint64_t offset, void *out, size_t bytes)
+{
+    memcpy(out, (const unsigned char *)context + offset, bytes);
+    return FSDP_OK;
+}
+
+/* The memory of a remote file does not have the blocks that were read directly. */
+TEST(a_block_that_was_read_directly_is_not_verified_in_the_mapping)
+{
+    static unsigned char data[READ_BYTES], memory[READ_BYTES], got[READ_BYTES];
+    const fsdp_mapping map = {.data = memory, .bytes = READ_BYTES};
+    char dir[300], path[400];
+    fsdp_block_check *check;
+    memset(data, 7, sizeof data);
+    ASSERT_OK(dcp_case_path(t, "direct", dir));
+    write_summed(t, dir, data, path);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_block_check_open(path, &map, &check));
+    ASSERT_OK(fsdp_block_check_read_by(check, read_memory, data, BLOCK, 2 * BLOCK, got));
+    ASSERT(memcmp(got, data, 2 * BLOCK) == 0);
+    ASSERT(fsdp_block_check_range(check, BLOCK + 1, 5) == FSDP_ERR_FORMAT);
+    memcpy(memory, data, sizeof data);
+    ASSERT_OK(fsdp_block_check_range(check, BLOCK + 1, 5));
+    fsdp_block_check_close(check);
+}
+
 /* Whole blocks are read by descriptor, the rest from the mapping. Both find damage, and reading by
  * descriptor also finds that the file was truncated, which would be a SIGBUS with the mapping. */
 TEST(bytes_are_read_and_compared_in_one)

@@ -84,4 +84,7 @@ TEST(boxes_that_touch_do_not_overlap)
     ASSERT(find(&b, &x, &y));
     b.n = 1;
     ASSERT(!find(&b, &x, &y));
+    fsdp_dcp_extent scalars[] = {{NULL, NULL, 1}, {NULL, NULL, 0}}; /* there are no offsets */
+    ASSERT(fsdp_dcp_find_overlap(scalars, 2, 0, &x, &y));
+    ASSERT(x == 0 && y == 1);
 }

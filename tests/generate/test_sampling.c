@@ -240,6 +240,57 @@ TEST(typical_epsilon_and_eta_leave_what_transformers_leaves)
     }
 }
 
+/* The remaining ids are those that transformers' warpers leave of these scores. */
+TEST(top_h_leaves_what_transformers_leaves)
+{
+    static const float scores[] = {2, 1.5f, 1.25f, 0.5f, 0.25f, -0.5f, -1, -2, 0.75f, 3};
+    static const struct {
+        double top_h;
+        int64_t top_k;
+        double top_p, temperature;
+        int n;
+        int32_t ids[10];
+    } cases[] = {{0.05, 0, 1, 1, 1, {9}},
+                 {0.2, 0, 1, 1, 1, {9}},
+                 {0.5, 0, 1, 1, 2, {9, 0}},
+                 {0.6, 0, 1, 2, 4, {9, 0, 1, 2}},
+                 {0.8, 0, 1, 1, 5, {9, 0, 1, 2, 8}},
+                 {0.9, 3, 1, 1, 3, {9, 0, 1}},
+                 {0.9, 0, 0.7, 1, 2, {9, 0}},
+                 {1, 0, 1, 1, 10, {9, 0, 1, 2, 8, 3, 4, 5, 6, 7}}};
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        fsdp_candidate left[10];
+        fsdp_generation_config c = plain();
+        c.top_h = cases[i].top_h;
+        c.top_k = cases[i].top_k;
+        c.top_p = cases[i].top_p;
+        c.temperature = cases[i].temperature;
+        ASSERT_INT(fsdp_sampling_warp(&c, scores, 10, left), cases[i].n);
+        for (int k = 0; k < cases[i].n; k++)
+            ASSERT_INT(left[k].id, cases[i].ids[k]);
+    }
+}
+
+/* As in transformers, the entropy is that of the 100 most likely ids. top_k may leave fewer of
+ * them, but does not change the entropy. */
+TEST(top_h_considers_100_ids)
+{
+    float scores[300];
+    fsdp_candidate left[300];
+    fsdp_generation_config c = plain();
+    for (int i = 0; i < 300; i++)
+        scores[i] = -0.01f * (float)i;
+    c.top_h = 0.5;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 300, left), 40);
+    c.top_h = 0.99;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 300, left), 98);
+    c.top_h = 0.5;
+    c.top_k = 30;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 300, left), 30);
+    c.top_k = 60;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 300, left), 40);
+}
+
 /* 1 2 was followed by 3 and by 0, so neither may follow again. */
 TEST(ngrams_are_not_repeated)
 {

@@ -54,7 +54,8 @@ TEST(what_would_change_the_results_is_refused_by_name)
     } cases[] = {
         {"{\"r\": 4}", "peft_type"},
         {"{\"peft_type\": \"IA3\"}", "peft_type is IA3"},
-        {"{\"peft_type\": \"LORA\", \"use_dora\": true}", "'use_dora' is set"},
+        {"{\"peft_type\": \"LORA\", \"use_qalora\": true}", "'use_qalora' is set"},
+        {"{\"peft_type\": \"LORA\", \"use_dora\": 1}", "use_dora: expected"},
         {"{\"peft_type\": \"LORA\", \"some_new_option\": 3}", "'some_new_option' is set"},
         {"{\"peft_type\": \"LORA\", \"target_parameters\": [\"w\"]}", "'target_parameters' is set"},
         {"{\"peft_type\": \"LORA\", \"init_lora_weights\": \"pissa\"}",
@@ -109,6 +110,7 @@ TEST(a_written_configuration_means_the_same)
                                      .lora_alpha = 2.5,
                                      .lora_dropout = 0.1,
                                      .use_rslora = true,
+                                     .use_dora = true,
                                      .bias = FSDP_LORA_BIAS_ALL,
                                      .target_modules = names,
                                      .exclude_pattern = ".*7.*",
@@ -121,6 +123,7 @@ TEST(a_written_configuration_means_the_same)
     write_and_read(t, &config, "TinyLlama-1.1B", &file);
     const fsdp_lora_config *c = fsdp_lora_file_config(file);
     ASSERT(c->r == 12 && c->lora_alpha == 2.5 && c->lora_dropout == 0.1 && c->use_rslora);
+    ASSERT(c->use_dora);
     ASSERT_INT(c->bias, FSDP_LORA_BIAS_ALL);
     ASSERT_STR(c->target_modules[1], "o_proj");
     ASSERT_STR(c->exclude_pattern, ".*7.*");

@@ -41,6 +41,25 @@ TEST(lines_of_vocab_txt_are_ids)
     check_ids(t, 2, special, FSDP_LENGTH(special));
 }
 
+/* The first folder has special tokens, but no mask token, so all ids are those of the second. */
+TEST(ids_of_two_folders_are_not_mixed)
+{
+    static const int32_t special[] = {2, 4};
+    char first[400], path[500];
+    fsdp_mask_ids ids;
+    snprintf(first, sizeof first, "%s/first", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_directory_make(first));
+    snprintf(path, sizeof path, "%s/vocab.txt", first);
+    ASSERT_OK(fsdp_file_write(path, "[PAD]\n[CLS]\n[SEP]\n", 18));
+    write_file(t, "vocab.txt", "a\nb\n[MASK]\nc\n[CLS]\n");
+    CHECK_HERE();
+    ASSERT_OK(fsdp_mask_ids_read(first, fsdp_test_dir(t), 10, &ids));
+    ASSERT_INT(ids.mask_token_id, 2);
+    ASSERT_INT(ids.n_special, FSDP_LENGTH(special));
+    ASSERT(memcmp(ids.special, special, sizeof special) == 0);
+    fsdp_mask_ids_fini(&ids);
+}
+
 TEST(special_added_tokens_of_tokenizer_json_are_read)
 {
     static const int32_t special[] = {1, 7};

@@ -281,24 +281,29 @@ static void dereference(void)
     _exit(value == 0.0f ? 0 : 2);
 }
 
+/* With a protection key if the processor has them, and without (Note [Protection of fake memory] in
+ * src/tensor/fake_memory_testing.h). */
 TEST(a_host_that_dereferences_device_memory_faults)
 {
-    char text[256] = "";
-    int ends[2], status;
     if (UNDER_SANITIZER)
         SKIP("blocks are allocations of their own, or the fault has another report");
-    ASSERT(pipe(ends) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        dereference();
+    for (int with_key = 0; with_key < 2; with_key++) {
+        char text[256] = "";
+        int ends[2], status;
+        ASSERT(pipe(ends) == 0);
+        const pid_t child = fork();
+        if (child == 0) {
+            dup2(ends[1], STDERR_FILENO);
+            setenv("FSDP_FAKE_KEY", with_key ? "1" : "0", 1);
+            dereference();
+        }
+        close(ends[1]);
+        ASSERT(waitpid(child, &status, 0) == child);
+        ASSERT(read(ends[0], text, sizeof text - 1) > 0);
+        close(ends[0]);
+        ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+        ASSERT_STR(text, "the host dereferences device memory\n");
     }
-    close(ends[1]);
-    ASSERT(waitpid(child, &status, 0) == child);
-    ASSERT(read(ends[0], text, sizeof text - 1) > 0);
-    close(ends[0]);
-    ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-    ASSERT_STR(text, "the host dereferences device memory\n");
 }
 
 /* --- names --- */

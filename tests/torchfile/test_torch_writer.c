@@ -307,6 +307,34 @@ TEST(nested_values_are_read_back)
     fsdp_free(text);
 }
 
+/* A value that is nested as deeply as the reader allows, with an innermost value that opens a
+ * container in the writer: an empty list, and a bytes object, which is written as a call. */
+TEST(the_deepest_nesting_that_is_read_is_written)
+{
+    fsdp_pickle_value levels[FSDP_PICKLE_MAX_DEPTH + 1] = {0};
+    fsdp_pickle_value *items[FSDP_PICKLE_MAX_DEPTH];
+    for (int i = 0; i < FSDP_PICKLE_MAX_DEPTH; i++) {
+        items[i] = &levels[i + 1];
+        levels[i].kind = FSDP_PICKLE_LIST;
+        levels[i].depth = (uint16_t)(FSDP_PICKLE_MAX_DEPTH - i);
+        levels[i].list.items = &items[i];
+        levels[i].list.n = 1;
+    }
+    fsdp_pickle_value *innermost = &levels[FSDP_PICKLE_MAX_DEPTH];
+    for (int i = 0; i < 2; i++) {
+        fsdp_pickle_writer w = {0};
+        size_t bytes;
+        innermost->kind = i == 0 ? FSDP_PICKLE_LIST : FSDP_PICKLE_BYTES;
+        innermost->text.data = "x";
+        innermost->text.bytes = i == 0 ? 0 : 1; /* for a list, this is the number of items */
+        ASSERT_OK(fsdp_pickle_put_value(&w, &levels[0]));
+        char *text = fsdp_pickle_take(&w, &bytes);
+        ASSERT(text);
+        ASSERT(bytes > 2 * FSDP_PICKLE_MAX_DEPTH);
+        fsdp_free(text);
+    }
+}
+
 TEST(running_out_of_memory_is_an_error_and_leaves_no_file)
 {
     for (long n = 1; n < 300; n++) {

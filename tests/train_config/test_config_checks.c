@@ -65,6 +65,8 @@ TEST(options_that_change_nothing_are_refused)
         {"--lr-decay --lr-schedule constant", "--lr-decay contradicts --lr-schedule constant"},
         {"--optimizer adafactor --relative-step --warmup-steps 3", "--warmup-steps contradicts"},
         {"--optimizer adafactor --relative-step --gamma 0.7", "--gamma contradicts"},
+        {"--optimizer adafactor --relative-step --warmup-ratio 0.1", "--warmup-ratio contradicts"},
+        {"--optimizer adafactor --relative-step --min-lr-rate 0.1", "--min-lr-rate contradicts"},
         {"--optimizer sgd --dampening 0.1", "--dampening needs --momentum"},
         {"--optimizer adafactor --eps2 0.1", "--adafactor-eps2 needs --scale-parameter"},
         {"--init-scale 8", "--init-scale is for float16"},

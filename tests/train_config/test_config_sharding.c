@@ -105,4 +105,8 @@ TEST(replicas_divide_the_ranks)
                  "--replicas 2 times --shard-size 2 are 4 ranks, but there are 8");
     ASSERT_ERROR(fsdp_train_config_shard_size(&c, 3, 3, &size), FSDP_ERR_INVALID,
                  "--shard-size 2 does not divide the 3 ranks");
+    /* The product is 4 + 2^32. */
+    ASSERT_OK(parse(&c, "--replicas 1073741825 --shard-size 4"));
+    ASSERT_ERROR(fsdp_train_config_shard_size(&c, 4, 4, &size), FSDP_ERR_INVALID,
+                 "--replicas 1073741825 times --shard-size 4 are 4294967300 ranks");
 }

@@ -134,6 +134,17 @@ TEST(strategies_say_when_to_validate)
     ASSERT_ERROR(parse(&c, "--eval_strategy epoch"), FSDP_ERR_INVALID, "--validation-data");
     ASSERT_ERROR(parse(&c, "--eval_strategy epoch --evaluation-steps 5 --validation_file v.csv"),
                  FSDP_ERR_INVALID, "--eval-strategy epoch contradicts --evaluation-steps 5");
+    ASSERT_ERROR(parse(&c, "--eval_strategy epoch --eval-step-interval 5 --validation_file v.csv"),
+                 FSDP_ERR_INVALID, "--eval-strategy epoch contradicts --eval-step-interval 5");
+    ASSERT_ERROR(
+        parse(&c, "--eval_strategy no --do_eval --eval-step-interval 5 --validation_file v.csv"),
+        FSDP_ERR_INVALID, "--eval-strategy no contradicts --eval-step-interval 5");
+    ASSERT_ERROR(parse(&c, "--eval_strategy no --eval-step-interval 5 --validation_file v.csv"),
+                 FSDP_ERR_INVALID, "--eval-strategy no contradicts --eval-step-interval 5");
+    ASSERT_ERROR(parse(&c, "--evaluation-steps 3 --eval-step-interval 5 --validation_file v.csv"),
+                 FSDP_ERR_INVALID, "--eval-step-interval 5 contradicts --evaluation-steps 3");
+    ASSERT_OK(parse(&c, "--eval_strategy steps --eval-step-interval 5 --validation_file v.csv"));
+    ASSERT_INT(c.evaluation_steps, 5);
 }
 
 /* TrainingArguments has 500 steps by default, and uses them with the strategy steps only; and it

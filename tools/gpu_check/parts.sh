@@ -196,6 +196,51 @@ distance() {
         $1 in loss { sum += ($2 - loss[$1]) ^ 2; n++ }
         END { printf "%.6g", n ? sqrt(sum / n) : 1e9 }' "$logs/$1.losses" "$logs/$2.losses"
 }
+# trained_with NAME DEVICE RANKS FLAGS: trains two steps of a tiny model with these flags, and writes
+# losses and norms as trained() does
+trained_with() {
+    # shellcheck disable=SC2086
+    FSDP_DEVICE=$2 limited 30 "$1.log" "$fsdp" launch -n "$3" train --model $golden/llama2/model \
+        --data "$out/options.rows.jsonl" --batch-size 2 --gradient-accumulation-steps $((2 / $3)) \
+        --max-steps 2 --lr 0.003 --max-grad-norm 1 --no-save-model --metrics "$logs/$1.jsonl" $4
+    sed -n "s/.*$STEP.*/\\1 \\2 \\3/p" "$logs/$1.jsonl" >"$logs/$1.losses" 2>/dev/null
+}
+# Options with kernels of their own: optimizers, states of few bits, weights in NF4, float8.
+part_options() {
+    begin options 45
+    if has "$fsdp"; then
+        awk 'BEGIN { for (i = 0; i < 12; i++) { printf "{\"input_ids\": [%d", 3 + i
+            for (k = 1; k < 9; k++) printf ", %d", 3 + (i * 31 + k * k * 7) % 80
+            print "]}" } }' >"$out/options.rows.jsonl"
+        n=0
+        while read -r flags; do
+            n=$((n + 1))
+            trained_with options-$n-cpu cpu 1 "$flags" &
+            trained_with options-$n-1 "$device" 1 "$flags" &
+            trained_with options-$n-2 "$device" 2 "$flags" &
+            wait
+            for run in cpu 1 2; do
+                [ "$(grep -c . "$logs/options-$n-$run.losses" 2>/dev/null)" = 2 ] ||
+                    fail "$flags: $run: $(tail -n 1 "$logs/options-$n-$run.log")"
+            done
+            same_losses options-$n-1 options-$n-2
+            far=$(distance options-$n-cpu options-$n-1)
+            holds "$far <= 0.02" || fail "$flags: $far from the losses of the CPU"
+        done <<END
+--optimizer schedule_free_adamw
+--optimizer adamw_8bit
+--optimizer muon
+--bf16 --master-dtype bfloat16 --optimizer-state-dtype bfloat16 --bf16-stochastic-round
+--load-in-4bit --bnb-4bit-use-double-quant --lora-r 4 --lora-target-modules all-linear
+--bf16 --float8-recipe tensorwise --float8-enable-fsdp-all-gather
+--bf16 --float8-recipe rowwise
+END
+        figure sets_of_options $n
+        summary="$n sets of options on 1 and 2 ranks"
+    fi
+    finish
+}
+
 # has_steps RUN...: notes the runs that have not made all steps
 has_steps() {
     for run; do
@@ -243,7 +288,7 @@ sanitized() {
 tool_files() {
     case $1 in
     memcheck) test_files ;;
-    *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention)$" ;;
+    *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention|test_narrow_states|test_nf4)$" ;;
     esac
 }
 # sanitize_all TOOL: runs eight files of tests at a time

@@ -74,6 +74,40 @@ static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
     return class_get_cut(self, index, example, NULL);
 }
 
+/* Copy the text of a row to *source, or a pair of texts to *source and *target. */
+static fsdp_status copy_texts(const class_dataset *d, const fsdp_csv_row *row, char **source,
+                              char **target)
+{
+    size_t length;
+    const char *text = fsdp_text_rows_target(d->rows, row, &length);
+    char *last = fsdp_text_row_copy(text, length), *first = NULL;
+    if (last && d->pairs) {
+        text = fsdp_text_rows_source(d->rows, row, &length);
+        first = fsdp_text_row_copy(text, length);
+    }
+    if (!last || (d->pairs && !first)) {
+        fsdp_free(last);
+        return FSDP_ERR_NOMEM;
+    }
+    *source = d->pairs ? first : last;
+    *target = d->pairs ? last : NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status class_texts(void *self, int64_t index, char **source, char **target)
+{
+    const class_dataset *d = self;
+    const place *at = &d->places[index];
+    fsdp_csv_row row = {0};
+    fsdp_status status = fsdp_text_rows_read(d->rows, at->offset, at->size, &row);
+    if (status == FSDP_OK)
+        status = copy_texts(d, &row, source, target);
+    fsdp_csv_row_fini(&row);
+    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO already contains the path */
+        fsdp_text_place_context(d->rows, status, at->offset, at->line);
+    return status;
+}
+
 static void class_close(void *self)
 {
     class_dataset *d = self;
@@ -91,6 +125,7 @@ static void class_close(void *self)
 static const fsdp_dataset_ops class_ops = {
     .len = class_len,
     .get = class_get,
+    .texts = class_texts,
     .close = class_close,
 };
 

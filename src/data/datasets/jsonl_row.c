@@ -332,7 +332,7 @@ static fsdp_status read_chat(reading *r, fsdp_example *example)
 {
     r->is_chat = true;
     r->keys = fsdp_chat_row_keys(r->object);
-    return fsdp_chat_text_encode(r->options, r->object, example, &r->cut);
+    return fsdp_chat_text_encode(r->options, r->object, example, &r->cut, r->whole);
 }
 
 static fsdp_status read_causal(reading *r, fsdp_example *example)
@@ -467,6 +467,7 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
         return fsdp_json_mismatch(object, NULL, "an object");
     FSDP_TRY(read_example(&r, example));
     rows->any_texts |= r.text != NULL;
+    rows->is_chat = r.is_chat;
     rows->any_chat |= r.is_chat;
     rows->any_completions |= r.prompt != NULL;
     rows->cut = r.cut;

@@ -14,11 +14,12 @@ typedef struct fsdp_jsonl_rows {
     bool any_texts;       /* some rows have texts instead of ids */
     bool any_chat;        /* some rows are conversations */
     bool any_completions; /* some rows have a prompt and a completion that are texts */
-    /* Gets the text of the last row as it is tokenized, with its prefix and its prompt; empty for
-     * rows of ids and for conversations. NULL: not wanted. */
+    /* Gets the text of the last row as it is tokenized: with its prefix and its prompt, or a
+     * conversation as the chat template writes it; empty for rows of ids. NULL: not wanted. */
     fsdp_str *whole;
-    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed. 0
-                    for SEQ2SEQ */
+    bool is_chat; /* the last row is a conversation */
+    int64_t cut;  /* number of ids of the last row that are beyond max_length, and were removed. 0
+                     for SEQ2SEQ */
 } fsdp_jsonl_rows;
 
 /* Return the flags FSDP_USES_* of the rows that were collected in *rows. */

@@ -266,26 +266,11 @@ static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
     return pair_get_cut(self, index, example, NULL);
 }
 
-/* Copy a text [length] as one that ends with a NUL. U+FFFD replaces each NUL in the text. */
-static char *copy_without_nul(const char *text, size_t length)
-{
-    fsdp_str copy = {0};
-    fsdp_str_append(&copy, "", 0);
-    for (size_t at = 0; at < length; at++) {
-        const size_t n = strnlen(text + at, length - at);
-        fsdp_str_append(&copy, text + at, n);
-        at += n;
-        if (at < length)
-            fsdp_str_append(&copy, "\xEF\xBF\xBD", 3);
-    }
-    return fsdp_str_take(&copy);
-}
-
 static fsdp_status copy_texts(const char *joined, size_t length, const pair *p, char **source,
                               char **target)
 {
-    char *first = copy_without_nul(joined, length);
-    char *second = first ? copy_without_nul(p->target, p->target_len) : NULL;
+    char *first = fsdp_text_row_copy(joined, length);
+    char *second = first ? fsdp_text_row_copy(p->target, p->target_len) : NULL;
     if (!second) {
         fsdp_free(first);
         return FSDP_ERR_NOMEM;

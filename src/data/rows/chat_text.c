@@ -124,7 +124,7 @@ static fsdp_status encode(const fsdp_dataset_options *options, const fsdp_chat_t
 }
 
 static fsdp_status render_and_encode(const fsdp_dataset_options *options, fsdp_json_node row,
-                                     fsdp_example *example, int64_t *cut)
+                                     fsdp_example *example, int64_t *cut, fsdp_str *whole)
 {
     const fsdp_chat_rows *chat = &options->chat;
     fsdp_chat_text text = {0};
@@ -136,12 +136,16 @@ static fsdp_status render_and_encode(const fsdp_dataset_options *options, fsdp_j
                             "assistant; leave it out");
     if (status == FSDP_OK)
         status = encode(options, &text, all, example, cut);
+    if (status == FSDP_OK && whole) {
+        whole->len = 0;
+        fsdp_str_append(whole, text.text, text.bytes);
+    }
     fsdp_chat_text_fini(&text);
     return status;
 }
 
 fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json_node row,
-                                  fsdp_example *example, int64_t *cut)
+                                  fsdp_example *example, int64_t *cut, fsdp_str *whole)
 {
     const fsdp_chat_rows *chat = &options->chat;
     fsdp_json *converted;
@@ -152,9 +156,9 @@ fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json
                           chat->why_no_template ? chat->why_no_template : "",
                           chat->why_no_template ? ")" : "");
     if (!fsdp_is_sharegpt_row(row))
-        return render_and_encode(options, row, example, cut);
+        return render_and_encode(options, row, example, cut, whole);
     FSDP_TRY(fsdp_sharegpt_convert(row, &converted));
-    fsdp_status status = render_and_encode(options, fsdp_json_root(converted), example, cut);
+    fsdp_status status = render_and_encode(options, fsdp_json_root(converted), example, cut, whole);
     fsdp_json_destroy(converted);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
+#include "src/base/str.h"
 
 /* Return true if the row is a conversation: it has a list "messages", or lists of objects "prompt"
  * and "completion", or it has the form of ShareGPT (sharegpt.h). */
@@ -14,8 +15,8 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row);
  * already contains those that the template writes. Set example->labels to a copy of the ids in
  * which FSDP_IGNORE_INDEX replaces each id that has no loss; if all ids have a loss,
  * example->labels is left empty. As in transformers, a token has a loss if any part of its text has
- * a loss. Set *cut to the number of ids beyond max_length. Error messages contain neither file nor
- * line; the caller adds them. */
+ * a loss. Set *cut to the number of ids beyond max_length. Unless `whole` is NULL, replace its
+ * contents by the text. Error messages contain neither file nor line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
-                                                  int64_t *cut);
+                                                  int64_t *cut, fsdp_str *whole);

@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/file_kind.h"
 #include "src/base/str.h"
 #include "src/data/arrow/arrow_note.h"
 #include "src/data/arrow/table.h"
@@ -45,6 +46,10 @@ static fsdp_status missing_column(const fsdp_text_rows *r, const fsdp_csv_row *h
 {
     const fsdp_dataset_options none = {0};
     char quoted[8];
+    size_t length;
+    const char *first = fsdp_csv_field(header, 0, &length);
+    /* A web page is text, so its first line was read as a header. */
+    FSDP_TRY(fsdp_file_explain(r->path, "CSV", FSDP_WANTED_TEXT, first, length));
     fsdp_status status =
         fsdp_missing_header_column(options ? options : &none, name, options, header);
     if (status == FSDP_ERR_FORMAT && r->found_delimiter)
@@ -583,4 +588,18 @@ const char *fsdp_text_rows_label(const fsdp_text_rows *r, const fsdp_csv_row *ro
 char *fsdp_text_rows_title(const fsdp_text_rows *r, const fsdp_csv_row *row, size_t *length)
 {
     return fsdp_csv_field(row, r->title, length);
+}
+
+char *fsdp_text_row_copy(const char *text, size_t length)
+{
+    fsdp_str copy = {0};
+    fsdp_str_append(&copy, "", 0);
+    for (size_t at = 0; at < length; at++) {
+        const size_t n = strnlen(text + at, length - at);
+        fsdp_str_append(&copy, text + at, n);
+        at += n;
+        if (at < length)
+            fsdp_str_append(&copy, "\xEF\xBF\xBD", 3);
+    }
+    return fsdp_str_take(&copy);
 }

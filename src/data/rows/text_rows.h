@@ -49,3 +49,6 @@ const char *fsdp_text_rows_label(const fsdp_text_rows *rows, const fsdp_csv_row 
 char *fsdp_text_rows_source(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
 char *fsdp_text_rows_target(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
 char *fsdp_text_rows_title(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
+/* Copy a text [length] as one that ends with a NUL. U+FFFD replaces each NUL in the text. Returns
+ * NULL when out of memory. The caller owns the copy. */
+char *fsdp_text_row_copy(const char *text, size_t length);

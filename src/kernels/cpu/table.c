@@ -27,6 +27,7 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
         fsdp_cpu_fill_float8_##isa(table);                                                         \
         fsdp_cpu_fill_nf4_##isa(table);                                                            \
+        fsdp_cpu_fill_magnitude_##isa(table);                                                      \
     } while (0)
 
 /* A table is built only when it is first requested, because the code that fills a table is compiled

@@ -1,7 +1,8 @@
-/* Softmax cross-entropy. Each block of threads computes one row. It computes the maximum of the row
- * and the sum of e^(x - maximum) in one pass (Milakov & Gimelshein 2018), and keeps the row in
- * shared memory for the gradient. If the shared memory of a multiprocessor is too small for two
- * such blocks, the row is not kept, but read a second time for the gradient. */
+/* Softmax cross-entropy, also of smoothed labels. Each block of threads computes one row. It
+ * computes the maximum of the row and the sum of e^(x - maximum) in one pass (Milakov & Gimelshein
+ * 2018), and keeps the row in shared memory for the gradient. If the shared memory of a
+ * multiprocessor is too small for two such blocks, the row is not kept, but read a second time for
+ * the gradient. */
 #include <float.h>
 
 #include "src/kernels/cuda/row_access.cuh"
@@ -19,6 +20,7 @@ typedef struct loss_job {
     const int32_t *labels;
     int64_t vocab, ld; /* ld: row stride of the logits */
     float factor;
+    float smoothing; /* the target probability that all classes share; 0: labels are not smoothed */
     bool gradient;
     bool is_kept;    /* true: the rows are kept in shared memory */
     bool is_aligned; /* true: all rows begin at multiples of 16 bytes */
@@ -74,6 +76,22 @@ FSDP_DEVICE exp_sum merge_block(exp_sum s)
     return s;
 }
 
+/* Return the sum of `total` over all threads of the block. All threads get the same result. */
+FSDP_DEVICE double sum_block(double total)
+{
+    SHARED(double, sums, [MOST_WARPS]);
+#pragma unroll
+    for (int i = WARP / 2; i; i /= 2)
+        total += __shfl_xor_sync(~0u, total, i);
+    if (threadIdx.x % WARP == 0)
+        sums[threadIdx.x / WARP] = total;
+    __syncthreads();
+    total = sums[0];
+    for (int i = 1; i < (int)(blockDim.x / WARP); i++)
+        total += sums[i];
+    return total;
+}
+
 /* Return true if the chunk that begins at element i of a row can be accessed as one unit of 16
  * bytes. */
 template <int N> FSDP_DEVICE bool is_whole(const loss_job &job, int64_t i)
@@ -89,12 +107,29 @@ template <typename T> FSDP_DEVICE void zero_row(T *x, const loss_job &job)
         store_chunk(x, i, job.vocab, narrow<T>(zeros), is_whole<N>(job, i));
 }
 
-/* Return the gradient of logit i, whose value is x. */
-FSDP_DEVICE float gradient_of(float x, int64_t i, int32_t label, exp_sum s, float scale,
-                              float factor)
+/* What the gradient of a row depends on, beside its logits. */
+struct row_gradient {
+    exp_sum s;
+    int32_t label;
+    float scale; /* factor / s.sum */
+    float factor;
+    float even; /* the target probability of every class, times factor */
+    float own;  /* the target probability of the label */
+};
+
+FSDP_DEVICE row_gradient row_gradient_of(const loss_job &job, int32_t label, exp_sum s)
 {
-    const float e = exp_of(x - s.maximum);
-    return i == label ? (e / s.sum - 1.0f) * factor : e * scale;
+    const float even = job.smoothing / (float)job.vocab;
+    return {
+        s, label, job.factor / s.sum, job.factor, even * job.factor, 1.0f - job.smoothing + even};
+}
+
+/* Return the gradient of logit i, whose value is x. Without smoothing, 0 is subtracted, which
+ * changes no bit. */
+FSDP_DEVICE float gradient_of(float x, int64_t i, const row_gradient &r)
+{
+    const float e = exp_of(x - r.s.maximum);
+    return i == r.label ? (e / r.s.sum - r.own) * r.factor : e * r.scale - r.even;
 }
 
 /* Write the gradient of a row. A row that is not aligned is written one element at a time, so that
@@ -104,11 +139,11 @@ FSDP_DEVICE void store_gradient(T *x, const vector_of<T> *kept, const loss_job &
                                 exp_sum s)
 {
     constexpr int N = vector_of<T>::N;
-    const float scale = job.factor / s.sum;
+    const row_gradient r = row_gradient_of(job, label, s);
     if (!job.is_aligned) {
         for (int64_t i = threadIdx.x; i < job.vocab; i += blockDim.x)
-            x[i] = from_float<T>(gradient_of(to_float(job.is_kept ? ((const T *)kept)[i] : x[i]), i,
-                                             label, s, scale, job.factor));
+            x[i] = from_float<T>(
+                gradient_of(to_float(job.is_kept ? ((const T *)kept)[i] : x[i]), i, r));
         return;
     }
 #pragma unroll 4
@@ -117,7 +152,7 @@ FSDP_DEVICE void store_gradient(T *x, const vector_of<T> *kept, const loss_job &
         widen(f, job.is_kept ? kept[i / N] : load_chunk(x, i, job.vocab, is_whole<N>(job, i)));
 #pragma unroll
         for (int e = 0; e < N; e++)
-            f[e] = gradient_of(f[e], i + e, label, s, scale, job.factor);
+            f[e] = gradient_of(f[e], i + e, r);
         store_chunk(x, i, job.vocab, narrow<T>(f), is_whole<N>(job, i));
     }
 }
@@ -138,6 +173,7 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
         return;
     }
     exp_sum s = {-FLT_MAX, 0};
+    double total = 0.0;
 #pragma unroll 4
     for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N) {
         const vector_of<T> v = load_chunk(x, i, job.vocab, is_whole<N>(job, i), -INFINITY);
@@ -146,11 +182,19 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
         float f[N];
         widen(f, v);
         add_terms<N>(&s, f);
+        if (job.smoothing > 0.0f)
+            for (int e = 0; e < N; e++)
+                total += i + e < job.vocab ? (double)f[e] : 0.0;
     }
     s = merge_block(s);
-    if (threadIdx.x == 0)
-        job.losses[blockIdx.x] =
-            (float)(log((double)s.sum) + ((double)s.maximum - (double)to_float(x[label])));
+    if (job.smoothing > 0.0f)
+        total = sum_block(total);
+    if (threadIdx.x == 0) {
+        double target = (double)to_float(x[label]);
+        if (job.smoothing > 0.0f)
+            target += (double)job.smoothing * (total / (double)job.vocab - target);
+        job.losses[blockIdx.x] = (float)(log((double)s.sum) + ((double)s.maximum - target));
+    }
     if (!job.gradient)
         return;
     __syncthreads(); /* wait until thread 0 has read the label's logit and `kept` is complete */
@@ -190,9 +234,11 @@ static void start_cross_entropy(fsdp_cuda_context *c, loss_job job, int64_t rows
     CUDA_LAUNCH(cross_entropy<T>, (unsigned)rows, threads, bytes, fsdp_cuda_stream(c), job);
 }
 
-extern "C" void fsdp_cuda_cross_entropy(fsdp_kernel_context *context, float *losses, void *logits,
-                                        fsdp_dtype dtype, const int32_t *labels, int64_t rows,
-                                        int64_t vocab, int64_t ld, bool gradient, float factor)
+extern "C" void fsdp_cuda_smoothed_cross_entropy(fsdp_kernel_context *context, float *losses,
+                                                 void *logits, fsdp_dtype dtype,
+                                                 const int32_t *labels, int64_t rows, int64_t vocab,
+                                                 int64_t ld, bool gradient, float factor,
+                                                 float smoothing)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
     loss_job job = {};
@@ -201,10 +247,19 @@ extern "C" void fsdp_cuda_cross_entropy(fsdp_kernel_context *context, float *los
     job.vocab = vocab;
     job.ld = ld;
     job.factor = factor;
+    job.smoothing = smoothing;
     job.gradient = gradient;
     job.labels = (const int32_t *)fsdp_cuda_upload(c, labels, (size_t)rows * sizeof *labels);
     if (!job.labels)
         return;
     with_type(dtype, [&](auto zero) { start_cross_entropy<decltype(zero)>(c, job, rows); });
     fsdp_cuda_launched(c, "cross_entropy");
+}
+
+extern "C" void fsdp_cuda_cross_entropy(fsdp_kernel_context *context, float *losses, void *logits,
+                                        fsdp_dtype dtype, const int32_t *labels, int64_t rows,
+                                        int64_t vocab, int64_t ld, bool gradient, float factor)
+{
+    fsdp_cuda_smoothed_cross_entropy(context, losses, logits, dtype, labels, rows, vocab, ld,
+                                     gradient, factor, 0.0f);
 }

@@ -43,11 +43,18 @@ FSDP_CUDA_SLOT(segment_mean);
 FSDP_CUDA_SLOT(segment_mean_backward);
 FSDP_CUDA_SLOT(column_sum);
 FSDP_CUDA_SLOT(cross_entropy);
+FSDP_CUDA_SLOT(smoothed_cross_entropy);
+FSDP_CUDA_SLOT(target_loss);
 FSDP_CUDA_SLOT(sum);
 FSDP_CUDA_SLOT(argmax);
 FSDP_CUDA_SLOT(gemm);
 FSDP_CUDA_SLOT(attention);
 FSDP_CUDA_SLOT(attention_backward);
+FSDP_CUDA_SLOT(float8_scales);
+FSDP_CUDA_SLOT(float8_cast);
+FSDP_CUDA_SLOT(float8_decode);
+FSDP_CUDA_SLOT(float8_gemm);
+FSDP_CUDA_SLOT(float8_descale);
 FSDP_CUDA_SLOT(tree_sum);
 FSDP_CUDA_SLOT(tree_sum_rows);
 FSDP_CUDA_SLOT(row_power_sums);
@@ -56,12 +63,14 @@ FSDP_CUDA_SLOT(clip_factor);
 FSDP_CUDA_SLOT(clamp);
 FSDP_CUDA_SLOT(adamw);
 FSDP_CUDA_SLOT(sgd);
+FSDP_CUDA_SLOT(schedule_free);
 FSDP_CUDA_SLOT(square_row_sums);
 FSDP_CUDA_SLOT(square_column_sums);
 FSDP_CUDA_SLOT(moving_average);
 FSDP_CUDA_SLOT(rsqrt);
 FSDP_CUDA_SLOT(adafactor_square_sums);
 FSDP_CUDA_SLOT(adafactor);
+FSDP_CUDA_SLOT(nf4_dequantize);
 #ifdef __cplusplus
 }
 #endif

@@ -15,11 +15,14 @@
 extern "C" {
 #endif
 
-/* Each function of fsdp_kernels that gets many tensors has a separate table. */
+/* Each function of fsdp_kernels that gets many tensors has one or more tables of its own. */
 typedef enum fsdp_cuda_table {
     FSDP_CUDA_TABLE_ROWS,
     FSDP_CUDA_TABLE_RUNS,
     FSDP_CUDA_TABLE_ADAMW,
+    FSDP_CUDA_TABLE_ADAMW_ROUNDED, /* tensors of adamw() that are rounded stochastically */
+    FSDP_CUDA_TABLE_ADAMW_8BIT,    /* tensors of adamw() whose moments have 8 bits */
+    FSDP_CUDA_TABLE_SCHEDULE_FREE,
     FSDP_CUDA_TABLE_SGD,
     FSDP_CUDA_N_TABLES
 } fsdp_cuda_table;

@@ -326,7 +326,13 @@ static fsdp_status open_all(fsdp_fake_stream *s, const char *isa, int threads)
     s->ring = fsdp_calloc(RING_BYTES, 1);
     if (!s->ring)
         return FSDP_ERR_NOMEM;
-    FSDP_TRY(fsdp_kernels_cpu_open(isa, threads, &s->context, &s->kernels));
+    /* The threads of the kernels inherit the right to use the device's memory. */
+    if (s->access.open)
+        s->access.open(s->access.self);
+    const fsdp_status status = fsdp_kernels_cpu_open(isa, threads, &s->context, &s->kernels);
+    if (s->access.close)
+        s->access.close(s->access.self);
+    FSDP_TRY(status);
     const int error = pthread_create(&s->worker, NULL, worker_main, s);
     if (error)
         return fsdp_error(FSDP_ERR_NOMEM, "device fake: cannot start a thread: %s",

@@ -147,6 +147,10 @@ KERNEL_WITH(join_columns, 5, a4, (size_t)a3 * sizeof *a4, void *, const void *co
 KERNEL_WITH(segment_mean, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL_WITH(segment_mean_backward, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL(column_sum, 7, void *, fsdp_dtype, float, const void *, fsdp_dtype, int64_t, int64_t)
+KERNEL(scale_columns, 7, void *, const void *, fsdp_dtype, const float *, const void *, int64_t, int64_t)
+KERNEL(column_dots, 9, void *, fsdp_dtype, float, const void *, const void *, fsdp_dtype, const float *, int64_t, int64_t)
+KERNEL(norms_of_squares, 4, float *, const double *, fsdp_dtype, int64_t)
+KERNEL(magnitude_factors, 6, float *, float *, const void *, fsdp_dtype, const float *, int64_t)
 KERNEL_WITH(cross_entropy, 9, a6, IDS(a5), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, bool, float)
 KERNEL_WITH(smoothed_cross_entropy, 10, a7, IDS(a6), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, bool, float, float)
 KERNEL_WITH(target_loss, 8, a6, (size_t)(a5 * a4) * sizeof *a6, float *, float *, const float *, int64_t, int64_t, bool, bool, float)
@@ -303,6 +307,10 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(segment_mean),
                                         SLOT(segment_mean_backward),
                                         SLOT(column_sum),
+                                        SLOT(scale_columns),
+                                        SLOT(column_dots),
+                                        SLOT(norms_of_squares),
+                                        SLOT(magnitude_factors),
                                         SLOT(cross_entropy),
                                         SLOT(smoothed_cross_entropy),
                                         SLOT(target_loss),

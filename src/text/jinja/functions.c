@@ -159,6 +159,7 @@ const jinja_function *fsdp_jinja_find_function(const jinja_string *name)
         {"cycler", NULL},
         {"joiner", NULL},
         {"lipsum", NULL},
+        {"self", NULL},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (fsdp_jinja_string_is(name, functions[i].name))

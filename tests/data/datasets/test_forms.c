@@ -372,6 +372,9 @@ TEST(the_header_says_which_delimiter_separates_fields)
     ASSERT_ERROR(
         fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set), FSDP_ERR_FORMAT,
         "a.csv: line 1: no column 'text'; the header has a, b; --text-column and --target-column");
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_text(t, "a.csv", "<!DOCTYPE html>\n<html>\n"), &options, &set),
+        FSDP_ERR_FORMAT, "a.csv: not CSV, but a web page (HTML)");
     options.delimiter = ',';
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text;headline\nc;d\n"), &options, &set),
                  FSDP_ERR_FORMAT, "no column 'text'; the header has text;headline");

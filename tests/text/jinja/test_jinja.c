@@ -394,6 +394,8 @@ TEST(what_is_not_supported_is_refused_by_name_and_line)
         {"{{ 'x' is filter }}", FSDP_ERR_UNSUPPORTED, "test 'filter' is not supported"},
         {"\n{{ cycler(1) }}", FSDP_ERR_UNSUPPORTED,
          "line 2: the function 'cycler' is not supported"},
+        {"\n{{ self.title() }}", FSDP_ERR_UNSUPPORTED, "line 2: "},
+        {"{{ self }}", FSDP_ERR_UNSUPPORTED, "line 1: printing a function"},
         {"{{ s.encode() }}", FSDP_ERR_UNSUPPORTED, "the method 'encode' of str is not supported"},
         {"{{ '%s' % s }}", FSDP_ERR_UNSUPPORTED, "formatting a text with % is not supported"},
         {"{{ 2 ** 64 }}", FSDP_ERR_UNSUPPORTED, "does not fit in 64 bits"},

@@ -28,7 +28,8 @@
     void fsdp_cpu_fill_combine_##isa(fsdp_kernels *k);                                             \
     void fsdp_cpu_fill_clamp_infinite_##isa(fsdp_kernels *k);                                      \
     void fsdp_cpu_fill_float8_##isa(fsdp_kernels *k);                                              \
-    void fsdp_cpu_fill_nf4_##isa(fsdp_kernels *k);
+    void fsdp_cpu_fill_nf4_##isa(fsdp_kernels *k);                                                 \
+    void fsdp_cpu_fill_magnitude_##isa(fsdp_kernels *k);
 
 FSDP_CPU_DECLARE_FILLS(x86_64)
 FSDP_CPU_DECLARE_FILLS(x86_64_v3)
