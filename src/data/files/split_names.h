@@ -16,9 +16,9 @@ typedef enum fsdp_split_kind {
  * between a separator and an end of the name: "fineweb_val_000000.bin" has the word "val",
  * "interval.bin" has not. */
 fsdp_split_kind fsdp_split_kind_of(const char *name);
-/* Return name `i` of those that a split for validation may have, in order of preference:
- * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. This is for whole
- * names: of a split of a DatasetDict, or of a file or folder next to one that is called "train". As
- * a split with the whole name "eval" is next to "train", it is the one for validation, although the
- * word "eval" in the name of a file stands for TEST. */
+/* Return name `i` of the names that a split for validation may have, in order of preference:
+ * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. These are whole
+ * names: of a split of a DatasetDict, or of a file or folder next to one with the name "train". The
+ * whole name "eval" is a name for validation, although a file with the word "eval" in its name is
+ * for TEST. */
 const char *fsdp_validation_name(size_t i);
