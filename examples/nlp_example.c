@@ -399,6 +399,9 @@ static fsdp_status training_function(job *j)
     FSDP_TRY(fsdp_tokenizer_open(j->pretrained.dir, &j->tokenizer));
     FSDP_TRY(get_dataloaders(j));
     FSDP_TRY(prepare(j));
+    if (!j->steps_per_epoch)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "the training data have fewer rows than one step of all processes needs");
     if (j->args.resume_from_checkpoint)
         FSDP_TRY(load_state(j, j->args.resume_from_checkpoint));
     for (int epoch = (int)(j->step / j->steps_per_epoch); epoch < j->args.num_epochs; epoch++) {

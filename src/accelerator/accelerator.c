@@ -37,11 +37,14 @@ static fsdp_status open_mesh(fsdp_accelerator *a)
         return FSDP_OK;
     const int shards = s->shard_size > 0 ? s->shard_size : world_size / s->replicas;
     const int replicas = s->replicas > 0 ? s->replicas : world_size / shards;
+    fsdp_status status = FSDP_OK;
     if ((int64_t)shards * replicas != world_size)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "PARALLELISM_CONFIG_DP_REPLICATE_SIZE %d and "
-                          "PARALLELISM_CONFIG_DP_SHARD_SIZE %d do not give the %d ranks of the job",
-                          s->replicas, s->shard_size, world_size);
+        status =
+            fsdp_error(FSDP_ERR_INVALID,
+                       "PARALLELISM_CONFIG_DP_REPLICATE_SIZE %d and "
+                       "PARALLELISM_CONFIG_DP_SHARD_SIZE %d do not give the %d ranks of the job",
+                       s->replicas, s->shard_size, world_size);
+    FSDP_TRY(fsdp_agree(a->group, status));
     FSDP_TRY(fsdp_device_mesh_create(a->group, 2, (int[]){replicas, shards}, names, &a->mesh));
     s->fully_shard.mesh = a->mesh;
     return FSDP_OK;

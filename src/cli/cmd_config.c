@@ -239,8 +239,11 @@ int fsdp_config_convert(int argc, char **argv)
     char **files = fsdp_options_positional(options, &n);
     const char *from = n ? files[0] : config.config_file;
     fsdp_status status =
-        from ? convert(from, &config)
-             : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+        n && config.config_file
+            ? fsdp_error(FSDP_ERR_INVALID, "two files are given: %s, and --config-file %s",
+                         files[0], config.config_file)
+        : from ? convert(from, &config)
+               : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(convert_spec.program);
     fsdp_options_destroy(options);
     return code;

@@ -112,9 +112,11 @@ int fsdp_cmd_dashboard(int argc, char **argv)
                                               .stop = &stopped,
                                               .until_closed =
                                                   config.until_stdin_closes ? STDIN_FILENO : -1};
+    struct sigaction hangup;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
     fsdp_status status = check_host(config.host);
     if (status != FSDP_OK) {
         code = fsdp_cli_misused(spec.program);

@@ -58,6 +58,9 @@ static fsdp_status read_streams(const char *flag, const char *text, int n, int *
                               "--%s: '%s' is not allowed; it takes 0 (nothing), 1 (stdout), 2 "
                               "(stderr), 3 (both), or such numbers by rank: 0:3,1:1",
                               flag, text);
+        if (by_rank && rank >= n)
+            return fsdp_error(FSDP_ERR_INVALID, "--%s: '%s' names rank %ld, there are %d", flag,
+                              text, rank, n);
         for (int r = 0; r < n; r++)
             if (!by_rank || r == rank)
                 streams[r] = bits;
@@ -227,9 +230,10 @@ static int run_attempts(const fsdp_launch *launch)
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)
             return fsdp_cli_failed("fsdp launch");
+        if (*attempt.message)
+            fprintf(stderr, "fsdp launch: %s\n", attempt.message);
         if (attempt.exit_code == FSDP_EXIT_OK || attempt.interrupted)
             return attempt.exit_code;
-        fprintf(stderr, "fsdp launch: %s\n", attempt.message);
         if (restarts == launch->max_restarts || attempt.pointless)
             return attempt.exit_code;
         fprintf(stderr, "fsdp launch: starting all %d ranks again (restart %d of %d)\n",

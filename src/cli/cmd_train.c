@@ -102,7 +102,10 @@ int fsdp_cmd_train(int argc, char **argv)
         status = fsdp_memory_limit_advise(&config, fsdp_group_world_size(group),
                                           fsdp_group_local_world_size(group), result.card_bytes);
     fsdp_cli_dashboard_end(&dashboard);
-    fsdp_cli_interrupt_end(interrupt);
+    /* After a signal, fsdp_cli_interrupt_end() ends this process as the signal does. If the run has
+     * failed, for example because its last checkpoint cannot be written, the failure counts. */
+    if (status == FSDP_OK || result.interrupted)
+        fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {
         if (group)

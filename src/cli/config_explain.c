@@ -208,7 +208,11 @@ int fsdp_config_explain(int argc, char **argv)
         return code;
     int n;
     char **files = fsdp_options_positional(options, &n);
-    fsdp_status status = explain_file(n ? files[0] : config.config_file, &config);
+    fsdp_status status =
+        n && config.config_file
+            ? fsdp_error(FSDP_ERR_INVALID, "two files are given: %s, and --config-file %s",
+                         files[0], config.config_file)
+            : explain_file(n ? files[0] : config.config_file, &config);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
     fsdp_options_destroy(options);
     return code;

@@ -70,7 +70,7 @@ static fsdp_status measure_flops(const fsdp_train_config *train, const fsdp_plan
     const int threads = train->threads_per_rank ? train->threads_per_rank : cores > 1 ? cores : 1;
     fsdp_model_work work = plan->work;
     fsdp_device *device;
-    double gflops;
+    double gflops = 0.0;
     if (fsdp_train_uses_cards(train))
         return fsdp_error(FSDP_ERR_INVALID,
                           "an estimate for cards needs --flops-per-rank, the rate that a card "

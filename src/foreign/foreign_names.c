@@ -357,10 +357,10 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Add the place of an item's optimizer state to `to`, the list of candidates. `name` is the item's
- * name, which ends in "state.<parameter>.<key>", and `rest` points to "<parameter>.<key>" in
- * `name`. The place is added only if <parameter> is a number or ends with one of the names that
- * probe() returns.
+/* `name` is the name of an item, which ends in "state.<parameter>.<key>", and `rest` points to
+ * "<parameter>.<key>" in `name`. Add the part of `name` before "state." to `to`, the prefixes under
+ * which the optimizer's state may be. It is added only if <parameter> is a number or ends with one
+ * of the names that probe() returns.
  */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)

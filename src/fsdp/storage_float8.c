@@ -143,8 +143,8 @@ static void drop(fsdp_param_memory *base)
     m->codes = NULL;
 }
 
-/* Cast this rank's rows of p. Store the result in `codes`, the buffer with the codes of all ranks,
- * and name it for the peers (fsdp_buffer_wrote()). */
+/* Cast this rank's rows of p into `codes`, the buffer with the codes of all ranks, and declare
+ * which bytes were written, so that the peers get them (fsdp_buffer_wrote()). */
 static void cast_rows(const float8_memory *m, const fsdp_param *p, unsigned char *codes)
 {
     const fsdp_device *device = p->context->device;

@@ -321,27 +321,24 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* Choose units by size, at and below m. Set *wrapped to the number of elements that are in chosen
- * units or in joint modules. */
-static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
+/* Choose units by size, at and below m, unless `is_in_leaf` (m is inside a leaf module). Set
+ * *wrapped to the number of elements that are in chosen units or in joint modules. */
+static fsdp_status choose_by_size(plan *p, fsdp_module *m, bool is_in_leaf, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;
     const int64_t least = given ? given : default_min_num_params;
     int64_t inside;
     *wrapped = 0;
     FSDP_TRY(count_inside(p, m, &inside));
-    if (inside < least || is_leaf(p, m)) {
-        *wrapped = is_joint(p, m) ? inside : 0;
-        return FSDP_OK;
-    }
+    is_in_leaf |= is_leaf(p, m);
     for (size_t i = 0; i < m->n_children; i++) {
         int64_t below;
-        FSDP_TRY(choose_by_size(p, m->children[i], &below));
+        FSDP_TRY(choose_by_size(p, m->children[i], is_in_leaf, &below));
         *wrapped += below;
     }
     if (is_joint(p, m))
         *wrapped = inside;
-    if (m == p->root || inside - *wrapped < least || is_excluded(p, m))
+    if (m == p->root || is_in_leaf || inside - *wrapped < least || is_excluded(p, m))
         return FSDP_OK;
     *wrapped = inside;
     return choose_unit(p, m, &p->inside);
@@ -357,7 +354,7 @@ static fsdp_status choose_units(plan *p)
     case FSDP_WRAP_CUSTOM:
         return choose_below(p, p->root);
     case FSDP_WRAP_SIZE:
-        return choose_by_size(p, p->root, &wrapped);
+        return choose_by_size(p, p->root, false, &wrapped);
     case FSDP_WRAP_NONE:
         break;
     }

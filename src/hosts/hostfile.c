@@ -286,6 +286,9 @@ static void begin_signals(signals *s)
         if (numbers[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
             sigaddset(&s->set, numbers[i]);
     sigprocmask(SIG_BLOCK, &s->set, &s->before);
+    /* If the parent of this process ignores SIGCHLD, so does this process. Then the kernel would
+     * discard the exit code of mpirun. */
+    signal(SIGCHLD, SIG_DFL);
 }
 
 static void end_signals(const signals *s)
@@ -334,7 +337,7 @@ static void pass_on(signals *s, pid_t pid, int number)
 static int wait_for(signals *s, pid_t pid)
 {
     const struct timespec pause = {.tv_sec = 1};
-    int status;
+    int status = 0;
     while (waitpid(pid, &status, WNOHANG) == 0) {
         const int number = sigtimedwait(&s->set, NULL, &pause);
         if (number > 0 && number != SIGCHLD)

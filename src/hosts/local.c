@@ -51,6 +51,9 @@ static fsdp_status open_signals(fsdp_local *local)
         if (handled[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
             sigaddset(&set, handled[i]);
     sigprocmask(SIG_BLOCK, &set, &local->mask);
+    /* If the parent of this process ignores SIGCHLD, so does this process. Then the kernel would
+     * discard how the daemon ended. */
+    signal(SIGCHLD, SIG_DFL);
     local->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return local->signals < 0 ? fsdp_error(FSDP_ERR_IO, "signalfd: %s", strerror(errno)) : FSDP_OK;
 }

@@ -36,9 +36,9 @@ void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_j
 /* Free members that are gone. */
 void fsdp_members_sweep(fsdp_members *members);
 int fsdp_members_joined(const fsdp_members *members);
-/* Give each member that has joined its index in the next round: the first launcher is 0, the other
- * members follow by --node-rank, or in the order in which they came. Return the number of these
- * members. */
+/* Assign an index in the next round to each joined member: the first launcher gets 0, the others
+ * follow by --node-rank, or in the order in which they came. Return the number of joined members.
+ */
 int fsdp_members_number(fsdp_members *members);
 /* Return the member with this index in the round, or NULL. */
 fsdp_member *fsdp_members_at(const fsdp_members *members, int index);

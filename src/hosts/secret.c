@@ -135,21 +135,17 @@ static fsdp_status read_default_file(fsdp_job_secret *secret, bool *found)
     return status;
 }
 
-static fsdp_status read_variable(char *text, fsdp_job_secret *secret)
+static fsdp_status read_variable(const char *text, fsdp_job_secret *secret)
 {
     fsdp_status status = fsdp_job_secret_of_text(text, secret);
     if (status != FSDP_OK)
         fsdp_error_context(status, "environment: " FSDP_JOB_SECRET_ENV);
-    explicit_bzero(text, strlen(text));
-    unsetenv(FSDP_JOB_SECRET_ENV);
     return status;
 }
 
-fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret, bool *found)
+static fsdp_status read_secret(const char *path, const char *variable, fsdp_job_secret *secret,
+                               bool *found)
 {
-    char *variable = getenv(FSDP_JOB_SECRET_ENV);
-    FSDP_TRY(check_build());
-    *found = false;
     if (path)
         FSDP_TRY(read_file(path, secret));
     else if (variable && *variable)
@@ -158,4 +154,17 @@ fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret, bool
         return read_default_file(secret, found);
     *found = true;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret, bool *found)
+{
+    char *variable = getenv(FSDP_JOB_SECRET_ENV);
+    FSDP_TRY(check_build());
+    *found = false;
+    const fsdp_status status = read_secret(path, variable, secret, found);
+    if (variable) {
+        explicit_bzero(variable, strlen(variable));
+        unsetenv(FSDP_JOB_SECRET_ENV);
+    }
+    return status;
 }

@@ -22,8 +22,8 @@ typedef struct fsdp_job_secret {
 } fsdp_job_secret;
 
 /* Read the secret. `path` is the value of --job-secret-file, or NULL. *found is set to false if
- * there is no secret. If the secret comes from $FSDP_JOB_SECRET, this variable is removed from the
- * environment, so that ranks do not get it.
+ * there is no secret. $FSDP_JOB_SECRET is removed from the environment, even
+ * if the secret comes from a file, so that ranks do not get it.
  * @return FSDP_ERR_INVALID for a secret that is too short, or a file that others may read;
  * FSDP_ERR_UNSUPPORTED in a build without nettle */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret,

@@ -170,8 +170,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const 
  * these descriptors. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int round,
                                                   fsdp_rank_process *process, int stdio[2]);
-/* Read what has arrived in the pipe, without waiting, and copy it to the file and the console.
- * Return false at the end of the stream. */
+/* Read what has arrived in the pipe, without waiting and up to a limit, and copy it to the file and
+ * the console. Return false at the end of the stream. */
 bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank);
 /* Copy what is still in the rank's pipes, and close all descriptors that fsdp_rank_output_open()
  * put into *process. */

@@ -27,7 +27,7 @@ static const struct {
      "train --task classification --model bert-base-cased --data FILE --output DIR"},
     {"run_classification.py",
      "train --task classification --model bert-base-cased --data FILE --output DIR"},
-    {"generate.py", "generate --model DIR --prompts FILE"},
+    {"generate.py", "generate --model DIR --input FILE"},
     {"evaluate.py", "evaluate --model DIR --data FILE"},
     {"eval.py", "evaluate --model DIR --data FILE"},
 };

@@ -21,7 +21,8 @@
 #include "src/launch/launch.h"
 
 enum {
-    PREFIX_BYTES = 256 /* maximum length of the prefix of a line on the console */
+    PREFIX_BYTES = 256, /* maximum length of the prefix of a line on the console */
+    MOST_READS = 128    /* of 16 KiB, in one call of fsdp_tee_pump(); a pipe holds up to 1 MiB */
 };
 
 /* Make *path absolute. A rank may change its working directory, but must still find its error
@@ -206,7 +207,9 @@ static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const fsdp_la
 bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank)
 {
     char bytes[16384];
-    while (tee->pipe >= 0) {
+    /* A rank may write faster than this loop reads, so the loop has a limit. The limit is larger
+     * than what a pipe holds, so that all output of a rank that has ended is read. */
+    for (int reads = 0; tee->pipe >= 0 && reads < MOST_READS; reads++) {
         ssize_t n = read(tee->pipe, bytes, sizeof bytes);
         if (n > 0) {
             copy_bytes(tee, bytes, (size_t)n, launch, rank);
@@ -219,7 +222,7 @@ bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank)
         close(tee->pipe);
         tee->pipe = -1;
     }
-    return false;
+    return tee->pipe >= 0;
 }
 
 void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process)

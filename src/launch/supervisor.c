@@ -227,6 +227,9 @@ static bool has_launcher(const supervisor *s)
 
 static void pass_on(supervisor *s, int number)
 {
+    /* When a terminal is closed, its shell and the kernel each send a SIGHUP. */
+    if (number == SIGHUP && s->signal_passed_on == SIGHUP)
+        return;
     if (s->signal_passed_on) {
         s->stage = STAGE_KILLED;
         signal_all(s, SIGKILL);
@@ -369,6 +372,21 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
                          WEXITSTATUS(p->status) == FSDP_EXIT_USAGE;
 }
 
+/* Return true if the ranks of an fsdp command could not end as the signal asked, for example
+ * because they could not write their last checkpoint. A rank that has saved is killed by the
+ * signal, or exits with FSDP_EXIT_AGAIN. */
+static bool failed_after_signal(const supervisor *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->n; i++) {
+        const int status = s->ranks[i].status;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) == FSDP_EXIT_AGAIN)
+            return false;
+        any |= WEXITSTATUS(status) == FSDP_EXIT_FAILURE;
+    }
+    return s->launch->is_subcommand && any;
+}
+
 static void judge(const supervisor *s, fsdp_attempt *attempt)
 {
     bool all_well = true;
@@ -377,7 +395,7 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on || s->ended_by_others};
     if (s->ended_by_others && !s->signal_passed_on) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
-    } else if (s->signal_passed_on) {
+    } else if (s->signal_passed_on && !failed_after_signal(s)) {
         attempt->exit_code = fsdp_exit_of_signal(s->signal_passed_on);
     } else if (!all_well) {
         attempt->exit_code = FSDP_EXIT_FAILURE;

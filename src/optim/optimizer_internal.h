@@ -1,6 +1,6 @@
 /* The object that all optimizers share, for the files that implement it. From the top:
- * optimizer.c (groups, getters, setters), optimizer_mode.c (training and evaluation),
- * optimizer_step.c (a step), optimizer_state.c (state tensors). */
+ * optimizer_mode.c (training and evaluation), optimizer_step.c (a step), optimizer.c (groups,
+ * getters, setters), optimizer_state.c (state tensors). Each file calls only those after it. */
 #pragma once
 #include "src/optim/optimizer.h"
 
@@ -44,6 +44,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_prepare_state(fsdp_optimizer *o, size
 /* Set the elements of `state` to zero or, if its kind is FSDP_STATE_COPY, to those of `local`. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_fill_state(const fsdp_tensor *local,
                                                       fsdp_state_shape kind, fsdp_tensor *state);
+/* Release the values of training of parameter i, if they were kept for an evaluation. */
+void fsdp_optimizer_release_kept(fsdp_optimizer *o, size_t i);
 
 /* --- optimizer_step.c --- */
 
@@ -52,11 +54,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_fill_state(const fsdp_tensor *local,
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_prepare_parameter(fsdp_optimizer *o, size_t i,
                                                              fsdp_tensor *grad);
 /* Update the items. If `clip` is not NULL, the kernels read the gradients' factor from it,
- * otherwise they use grad_scale. If is_step is true, the options of the groups may be changed. */
+ * otherwise they use grad_scale. If is_step is true, this call may also change the groups' options.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_update_items(fsdp_optimizer *o, float grad_scale,
                                                         const fsdp_clip_result *clip, bool is_step);
-
-/* --- optimizer_mode.c --- */
-
-/* Release the values of training of parameter i, if they were kept for an evaluation. */
-void fsdp_optimizer_release_kept(fsdp_optimizer *o, size_t i);

@@ -4,12 +4,6 @@
 #include "src/nn/module.h"
 #include "src/optim/optimizer_internal.h"
 
-void fsdp_optimizer_release_kept(fsdp_optimizer *o, size_t i)
-{
-    fsdp_tensor_release(o->entries[i].kept);
-    o->entries[i].kept = NULL;
-}
-
 /* Creates the memory for the values of training of parameter i. */
 static fsdp_status create_kept(fsdp_optimizer *o, size_t i)
 {

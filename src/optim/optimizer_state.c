@@ -157,3 +157,9 @@ fsdp_status fsdp_optimizer_check_memory(const fsdp_optimizer *o, size_t i)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
 }
+
+void fsdp_optimizer_release_kept(fsdp_optimizer *o, size_t i)
+{
+    fsdp_tensor_release(o->entries[i].kept);
+    o->entries[i].kept = NULL;
+}

@@ -529,7 +529,7 @@ static fsdp_status run_plan(walk *w)
     set_now(w, FSDP_PLAN_FORWARD, -1);
     FSDP_TRY(run_steps(w));
     count_staging(w);
-    /* A run ends like this even if it neither validates nor saves. */
+    /* A run changes the mode at its end even if it neither validates nor saves. */
     FSDP_TRY(fsdp_trainer_set_mode(&w->trainer, true));
     FSDP_TRY(run_validation(w));
     set_now(w, FSDP_PLAN_SAVE, -1);

@@ -46,10 +46,12 @@ bool fsdp_remedy_split_batch(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->batch_size /= parts;
     c->gradient_accumulation_steps *= parts;
-    if (c->validation_batch_size > c->batch_size)
-        c->validation_batch_size = c->batch_size;
     fsdp_str_printf(flags, " --batch-size %d --gradient-accumulation-steps %d", c->batch_size,
                     c->gradient_accumulation_steps);
+    if (c->run_validation && c->validation_batch_size > c->batch_size) {
+        c->validation_batch_size = c->batch_size;
+        fsdp_str_printf(flags, " --validation-batch-size %d", c->batch_size);
+    }
     return true;
 }
 
@@ -64,8 +66,8 @@ bool fsdp_remedy_bf16(fsdp_train_config *c, fsdp_str *flags)
 
 bool fsdp_remedy_adafactor(fsdp_train_config *c, fsdp_str *flags)
 {
-    if (!fsdp_optimizer_is_adam(c->optimizer))
-        return false;
+    if (!fsdp_optimizer_is_adam(c->optimizer) || c->optimizer_state_dtype != FSDP_DTYPE_F32)
+        return false; /* Adafactor has no --optimizer-state-dtype */
     c->optimizer = FSDP_OPTIMIZER_ADAFACTOR;
     fsdp_str_printf(flags, " --optimizer adafactor");
     return true;
@@ -105,11 +107,9 @@ bool fsdp_remedy_checkpoint_ops(fsdp_train_config *c, fsdp_str *flags)
 
 bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
 {
-    if (c->optimizer != FSDP_OPTIMIZER_ADAMW)
-        return false;
+    if (c->optimizer != FSDP_OPTIMIZER_ADAMW || c->optimizer_state_dtype != FSDP_DTYPE_F32)
+        return false; /* adamw_8bit has no --optimizer-state-dtype */
     c->optimizer = FSDP_OPTIMIZER_ADAMW_8BIT;
-    c->optimizer_state_dtype = FSDP_DTYPE_F32; /* the dtype of the states that are not stored in 8
-                                                  bits */
     fsdp_str_printf(flags, " --optimizer adamw_8bit");
     return true;
 }

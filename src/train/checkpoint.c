@@ -135,6 +135,7 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
         FSDP_TRY(save_checkpoint(t, interrupted));
     if (!interrupted)
         return FSDP_OK;
+    t->result->interrupted = true;
     return fsdp_error(FSDP_ERR_STATE, "interrupted after step %lld; --resume continues from there",
                       (long long)t->step);
 }

@@ -483,8 +483,9 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
 /* What trainer_state.json says about the program of the saved run and the number of its steps. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
-    /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
-     * unknown */
+    /* steps that the optimizer had counted, which only a trainer_state.json of fsdp says; -1:
+     * unknown
+     */
     int64_t counted;
 } origin;
 

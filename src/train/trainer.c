@@ -53,8 +53,10 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     /* If the user interrupts a run that saves checkpoints, the run does not end here. It ends after
      * its next checkpoint. */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
-        atomic_load(t->config->interrupted))
+        atomic_load(t->config->interrupted)) {
+        t->result->interrupted = true;
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
+    }
     /* Wait for the checkpoint in progress, if there is one. A thread may be writing it into a
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));

@@ -32,6 +32,8 @@ typedef struct fsdp_train_result {
     /* If the run failed with FSDP_ERR_NOMEM because the card of this rank had no memory left: how
      * many bytes of the card all ranks on the card can use for tensors. Otherwise 0. */
     int64_t card_bytes;
+    /* config.interrupted has ended the run. If the run saves checkpoints, it has saved one. */
+    bool interrupted;
 } fsdp_train_result;
 
 /* Train as described by `config`. Called on every rank of `group`. Rank 0 prints to `out`; if `out`

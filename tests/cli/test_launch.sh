@@ -219,6 +219,8 @@ if [ "$(sort "$dir/out" | tr '\n' ' ')" = "0 2 " ]; then ok the_filter_hides_ran
 else bad the_filter_hides_ranks "other output"; fi
 run -n 2 --redirects 4 true
 expect wrong_streams_are_a_usage_error 2 "redirects: '4'"
+run -n 2 --log-dir "$dir/r" --redirects 0:1,2:1 true
+expect streams_of_a_rank_that_does_not_exist_are_refused 2 "redirects: '0:1,2:1' names rank 2, there are 2"
 run -n 2 --log-dir /proc/nothing --redirects 1 true
 expect an_impossible_log_folder_is_an_error 1 '/proc/nothing: cannot make the directory: No such file'
 
@@ -265,6 +267,27 @@ kill -INT "$launcher"
 finish
 expect a_second_interrupt_kills 130
 if is_gone "$first" && is_gone "$second" && [ $took -lt 4 ]; then ok at_once; else bad at_once "$took s"; fi
+# The shell and the kernel each send a SIGHUP when a terminal is closed.
+begin 'trap "sleep 0.5; echo saved; exit 1" HUP; echo $$ >>"'$dir'/pids"; while :; do sleep 0.05; done'
+kill -HUP "$launcher"
+sleep 0.1
+kill -HUP "$launcher"
+finish
+expect a_second_hangup_does_not_kill 129
+[ "$(tr '\n' ' ' <"$dir/out")" = "saved saved " ] && ok ranks_save_when_the_terminal_closes ||
+    bad ranks_save_when_the_terminal_closes "$(cat "$dir/out")"
+# A rank that writes faster than the launcher reads
+"$fsdp" launch -n 1 --log-dir "$dir/y" --tee 1 yes >/dev/null 2>"$dir/err" &
+launcher=$!
+sleep 0.5
+kill -TERM "$launcher"
+start=$(date +%s)
+(sleep 20; kill -9 "$launcher") 2>/dev/null &
+killer=$!
+finish
+kill "$killer" 2>/dev/null
+expect a_rank_that_never_stops_writing_can_be_ended 143 'Terminated: ending 1 rank'
+rm -rf "$dir/y"
 ends_slowly='trap "" TERM; trap "sleep 6; echo saved; exit 1" INT; echo $$ >>"'$dir'/pids"; while :; do sleep 0.1; done'
 begin "$ends_slowly"
 kill -INT "$launcher"

@@ -443,6 +443,22 @@ rc=$?
     bad sigusr1_saves_without_a_launcher "rc $rc, $(checkpoints)"
 train 1 --resume
 same and_the_run_goes_on_after_sigusr1
+# A checkpoint that cannot be written is a failure: the batch system must not start the run again.
+for n in 1 2; do
+    fresh
+    # shellcheck disable=SC2046,SC2086
+    "$fsdp" launch -n $n train $options $(split $n) --save-steps 1000 >out 2>err &
+    pid=$!
+    until_step 3
+    rm -rf o-checkpoints
+    : >o-checkpoints
+    kill -USR1 $pid
+    wait $pid
+    rc=$?
+    [ "$rc" -eq 1 ] && grep -q 'fsdp train: .*o-checkpoints' err && ok "a_checkpoint_that_fails_is_reported_on_$n" ||
+        bad "a_checkpoint_that_fails_is_reported_on_$n" "rc $rc, $(cat err)"
+    rm -f o-checkpoints
+done
 fresh
 mkfifo pipe
 cat pipe >out &

@@ -226,6 +226,26 @@ TEST(what_is_in_joint_modules_does_not_count_for_the_module_around_them)
     }
 }
 
+/* `second` has 175 elements, 21 of which are in second.inner.deep. That second.inner is too small
+ * for a unit does not hide the joint module in it. */
+TEST(a_joint_module_in_a_small_module_does_not_count_either)
+{
+    for (int least = 154; least <= 155; least++) {
+        trainee m;
+        fsdp_module *deep;
+        fsdp_wrap_policy policy = by_size(least);
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        ASSERT_OK(tree_add(trainee_unit(&m, "second.inner"), "deep", WIDTH, 1, &deep));
+        policy.joint_modules = &deep;
+        policy.n_joint_modules = 1;
+        ASSERT_OK(fsdp_auto_wrap(m.model, &policy, NULL, m.device, NULL));
+        check_units(t, m.model, least == 154 ? "second second.inner.deep" : "second.inner.deep");
+        CHECK_HERE();
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* Without its two matrices, `second` has 56 elements, including those of modules inside it. */
 TEST(what_is_ignored_does_not_count)
 {

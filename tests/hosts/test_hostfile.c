@@ -238,6 +238,10 @@ TEST(secrets_are_long_and_private)
     ASSERT_OK(fsdp_job_secret_read(NULL, &b, &found));
     ASSERT(found && !getenv("FSDP_JOB_SECRET"));
     ASSERT(memcmp(a.key, b.key, sizeof a.key) == 0);
+    setenv("FSDP_JOB_SECRET", "another secret, which the file hides", 1);
+    ASSERT_OK(fsdp_job_secret_read(file, &b, &found));
+    ASSERT(found && !getenv("FSDP_JOB_SECRET"));
+    ASSERT(memcmp(a.key, b.key, sizeof a.key) == 0);
     ASSERT_OK(fsdp_job_secret_make(&b, text));
     ASSERT_INT(strlen(text), 32);
     ASSERT(memcmp(a.key, b.key, sizeof a.key) != 0);

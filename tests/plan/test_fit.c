@@ -92,6 +92,7 @@ TEST(a_proposal_has_the_bytes_that_it_promises)
                  {"--bf16", 2, 40},
                  {"", 1, 80},
                  {"", 1, 24},
+                 {"--validation-batch-size 96", 8, 16},
                  {"--async-save --save-steps 5 --checkpoint-dir /tmp", 8, 16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fsdp_fit *fit;
@@ -126,6 +127,15 @@ TEST(states_in_8_bits_are_proposed_when_states_are_too_large)
     ASSERT(with < without);
     ASSERT_OK(fit_of("--activation-checkpointing", 8, with, &fit));
     ASSERT_STR(fit->proposal.flags, "--optimizer adamw_8bit");
+    fsdp_fit_destroy(fit);
+}
+
+/* Only Adam and AdamW have --optimizer-state-dtype. */
+TEST(no_other_optimizer_is_proposed_if_the_dtype_of_states_is_given)
+{
+    fsdp_fit *fit;
+    ASSERT_OK(fit_of("--optimizer-state-dtype bfloat16", 8, (int64_t)4 << 30, &fit));
+    ASSERT(*fit->proposal.flags && !strstr(fit->proposal.flags, "--optimizer"));
     fsdp_fit_destroy(fit);
 }
 

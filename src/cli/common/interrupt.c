@@ -95,7 +95,8 @@ static void *wait_for_signal(void *arg)
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);
-    return NULL;
+    /* The kernel ignores the signal if this process is the first one of a container. */
+    _exit(fsdp_exit_of_signal(number));
 }
 
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)

@@ -43,8 +43,8 @@ typedef struct fsdp_mpi_failure {
 
 /* A header. It has the tag FSDP_MPI_HEADER_TAG, so headers of one rank arrive in the order in which
  * they were sent. If there are more ranges than a header can hold, a message with the whole list of
- * ranges follows. Then the bytes of the ranges follow, in pieces. All these messages have the tag
- * of the header. */
+ * ranges follows. Then the bytes of the ranges follow, in pieces. The messages after the header
+ * have the MPI tag that its field `tag` contains. */
 typedef struct fsdp_mpi_message {
     uint32_t kind;   /* fsdp_mpi_kind */
     int32_t source;  /* world rank of the sender */
