@@ -434,7 +434,7 @@ TEST(float8_gathers_are_counted_as_one_byte)
     explain_fp8(t, "fp8_config: {backend: AO, enable_fsdp_float8_all_gather: true}\n",
                 "communication", text);
     CHECK_HERE();
-    ASSERT(strstr(text, "1 bytes of parameters (two all-gathers of 1 byte, ") != NULL);
+    ASSERT(strstr(text, "1 byte of parameters (two all-gathers of 1 byte, ") != NULL);
     ASSERT(strstr(text, "gathered in bfloat16: 2 bytes.") != NULL);
     explain_fp8(t, "", "communication", text); /* the key is true by default */
     CHECK_HERE();
