@@ -228,6 +228,17 @@ static fsdp_status convert(const char *from, const convert_options *o)
     return status;
 }
 
+fsdp_status fsdp_config_named_file(const fsdp_options *options, const char *flag, const char **path)
+{
+    int n;
+    char **files = fsdp_options_positional(options, &n);
+    if (n && flag)
+        return fsdp_error(FSDP_ERR_INVALID, "two files are given: %s, and --config-file %s",
+                          files[0], flag);
+    *path = n ? files[0] : flag;
+    return FSDP_OK;
+}
+
 int fsdp_config_convert(int argc, char **argv)
 {
     convert_options config = {0};
@@ -235,15 +246,12 @@ int fsdp_config_convert(int argc, char **argv)
     int code = fsdp_cli_options(&convert_spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    int n;
-    char **files = fsdp_options_positional(options, &n);
-    const char *from = n ? files[0] : config.config_file;
-    fsdp_status status =
-        n && config.config_file
-            ? fsdp_error(FSDP_ERR_INVALID, "two files are given: %s, and --config-file %s",
-                         files[0], config.config_file)
-        : from ? convert(from, &config)
-               : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+    const char *from;
+    fsdp_status status = fsdp_config_named_file(options, config.config_file, &from);
+    if (status == FSDP_OK)
+        status =
+            from ? convert(from, &config)
+                 : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(convert_spec.program);
     fsdp_options_destroy(options);
     return code;
@@ -293,10 +301,11 @@ static int run_update(int argc, char **argv)
     int code = fsdp_cli_options(&update_spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    int n;
-    char **files = fsdp_options_positional(options, &n), *found = NULL;
-    const char *path = n ? files[0] : config.config_file;
-    fsdp_status status = path ? FSDP_OK : fsdp_accelerate_default_path(&found);
+    const char *path;
+    char *found = NULL;
+    fsdp_status status = fsdp_config_named_file(options, config.config_file, &path);
+    if (status == FSDP_OK && !path)
+        status = fsdp_accelerate_default_path(&found);
     if (status == FSDP_OK)
         status = update(path ? path : found);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(update_spec.program);

@@ -206,13 +206,10 @@ int fsdp_config_explain(int argc, char **argv)
     int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    int n;
-    char **files = fsdp_options_positional(options, &n);
-    fsdp_status status =
-        n && config.config_file
-            ? fsdp_error(FSDP_ERR_INVALID, "two files are given: %s, and --config-file %s",
-                         files[0], config.config_file)
-            : explain_file(n ? files[0] : config.config_file, &config);
+    const char *path;
+    fsdp_status status = fsdp_config_named_file(options, config.config_file, &path);
+    if (status == FSDP_OK)
+        status = explain_file(path, &config);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
     fsdp_options_destroy(options);
     return code;

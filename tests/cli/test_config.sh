@@ -90,6 +90,12 @@ check which_is_read_too shows '^ranks +2'
 run config update --config_file none.yaml
 expect a_missing_file_is_an_error 1 'none.yaml'
 printf 'distributed_type: FSDP\nnum_machines: 2\nnum_processes: 4\nmachine_rank: 0\nmain_process_ip: 10.0.0.1\nmain_process_port: 29500\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n' >hybrid.yaml
+for what in explain update convert; do
+    cp hybrid.yaml other.yaml
+    run config $what hybrid.yaml --config-file other.yaml
+    expect "two_files_are_refused_by_$what" 1 'two files are given: hybrid.yaml, and --config-file other.yaml'
+    cmp -s hybrid.yaml other.yaml && ok "which_${what}_leaves_alone" || bad "which_${what}_leaves_alone" "changed"
+done
 run config explain hybrid.yaml
 check a_hybrid_strategy_has_a_replica_on_each_machine shows '^replicas +2, each sharded over 2 rank'
 # --- what the launcher refuses, explain refuses with the same words ---
