@@ -22,7 +22,8 @@
 
 enum {
     PREFIX_BYTES = 256, /* maximum length of the prefix of a line on the console */
-    MOST_READS = 128    /* of 16 KiB, in one call of fsdp_tee_pump(); a pipe holds up to 1 MiB */
+    MOST_READS =
+        128 /* most reads of 16 KiB in one call of fsdp_tee_pump(); a pipe holds up to 1 MiB */
 };
 
 /* Make *path absolute. A rank may change its working directory, but must still find its error

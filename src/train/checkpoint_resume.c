@@ -483,9 +483,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
 /* What trainer_state.json says about the program of the saved run and the number of its steps. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
-    /* steps that the optimizer had counted, which only a trainer_state.json of fsdp says; -1:
-     * unknown
-     */
+    /* steps that the optimizer had counted; -1: trainer_state.json does not say how many */
     int64_t counted;
 } origin;
 
