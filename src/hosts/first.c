@@ -72,6 +72,8 @@ typedef struct first {
     bool pointless, grows; /* pointless: a restart would fail, too; grows: the round ends so that a
                               new host can take part */
     char cause[2600];      /* why the round ends; "": no failure */
+    int ends;              /* bits of fsdp_hosts_ends: how ranks ended after the stop */
+    char how[2600];        /* how the first rank that failed after the stop ended; "": none */
     fsdp_str output;       /* output of MPI that was not shown yet */
     double output_s;       /* when the first byte of `output` came */
     int exit_code;
@@ -242,6 +244,8 @@ static void lose(first *f, fsdp_member *m, const char *why)
     m->joined = false;
     if (!joined)
         return;
+    if (!m->quiet)
+        f->ends |= FSDP_ENDS_OTHER;
     snprintf(text, sizeof text, "host %s is lost: %s", m->host, why);
     if (f->stage == STAGE_RUNNING && m->index >= 0)
         end_round(f, 0, text);
@@ -414,7 +418,8 @@ static fsdp_status begin_round(first *f)
     f->n_hosts = fsdp_members_number(&f->members);
     f->stage = STAGE_RUNNING;
     f->kill_s = (double)INFINITY;
-    f->cause[0] = 0;
+    f->cause[0] = f->how[0] = 0;
+    f->ends = 0;
     f->mpi_failed = f->pointless = f->grows = false;
     for (size_t i = 0; i < f->members.count; i++)
         f->members.list[i]->quiet = f->members.list[i]->idle = false;
@@ -464,6 +469,21 @@ static void gather(first *f)
                 f->job->endpoint.port, missing, missing == 1 ? "" : "s");
 }
 
+/* End the job after a signal, with the exit code that a launcher of one host returns (judge() in
+ * src/launch/supervisor.c). */
+static void finish_after_signal(first *f)
+{
+    if (f->ends == FSDP_ENDS_FAILED) {
+        fprintf(stderr, "fsdp launch: %s\n", f->how);
+        finish(f, FSDP_EXIT_FAILURE, f->how);
+    } else if (f->ends == 0 && f->signal_number == SIGUSR1 &&
+               f->job->launch->is_subcommand) {
+        finish(f, FSDP_EXIT_OK, f->cause);
+    } else {
+        finish(f, fsdp_exit_of_signal(f->signal_number), f->cause);
+    }
+}
+
 /* Called when the round has ended on all hosts. Gather hosts for another round, or end the job. */
 static void round_ended(first *f)
 {
@@ -475,7 +495,7 @@ static void round_ended(first *f)
     if (*f->cause && f->mpi_failed)
         fprintf(stderr, "fsdp launch: %s\n", f->cause);
     if (f->signal_number) {
-        finish(f, fsdp_exit_of_signal(f->signal_number), f->cause);
+        finish_after_signal(f);
     } else if (!*f->cause) {
         finish(f, FSDP_EXIT_OK, "");
     } else if (f->grows) {
@@ -523,6 +543,15 @@ static void give_daemon(first *f, const fsdp_hosts_message *m)
     fsdp_local_answer_agent(&f->local, m->texts[0], FSDP_EXIT_FAILURE);
 }
 
+/* All ranks of a host have ended. */
+static void member_is_quiet(first *f, fsdp_member *from, const fsdp_hosts_message *m)
+{
+    from->quiet = true;
+    f->ends |= m->ints[1];
+    if (*m->texts[0] && !*f->how)
+        snprintf(f->how, sizeof f->how, "host %s: %s", from->host, m->texts[0]);
+}
+
 static void handle_message(first *f, fsdp_member *from, const fsdp_hosts_message *m)
 {
     if (!from->joined && m->kind != FSDP_HOSTS_JOIN) {
@@ -546,7 +575,7 @@ static void handle_message(first *f, fsdp_member *from, const fsdp_hosts_message
     else if (m->kind == FSDP_HOSTS_AGENT && from->is_first)
         give_daemon(f, m);
     else if (m->kind == FSDP_HOSTS_QUIET && of_round)
-        from->quiet = true;
+        member_is_quiet(f, from, m);
     else if (m->kind == FSDP_HOSTS_IDLE && of_round)
         from->idle = from->quiet = true;
 }

@@ -323,6 +323,9 @@ static _Noreturn void run_child(const char *program, char **words, pid_t launche
  * second signal kills mpirun and its process group. */
 static void pass_on(signals *s, pid_t pid, int number)
 {
+    /* When a terminal is closed, its shell and the kernel each send a SIGHUP. */
+    if (number == SIGHUP && s->first == SIGHUP)
+        return;
     if (s->first) {
         kill(-pid, SIGKILL);
         return;
@@ -413,7 +416,9 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
         fprintf(stderr, "fsdp launch: starting all ranks again (restart %d of %d)\n",
                 shape.round + 1, launch->max_restarts);
     }
-    if (s->first)
+    /* mpirun ends the ranks itself after all signals except SIGUSR1, and its exit code does not say
+     * whether they have saved. */
+    if (s->first && !(s->first == SIGUSR1 && *exit_code == FSDP_EXIT_FAILURE))
         *exit_code = fsdp_exit_of_signal(s->first);
     return FSDP_OK;
 }

@@ -17,6 +17,7 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/hosts/local_socket.h"
+#include "src/launch/exit_code.h"
 
 static const double DAEMON_GRACE_S = 1.0; /* from SIGTERM to SIGKILL of a daemon */
 static const double MARGIN_S = 3.0;
@@ -154,6 +155,29 @@ bool fsdp_local_has_agents(const fsdp_local *local)
     return count_kind(local, KIND_AGENT) > 0;
 }
 
+static void report_quiet(fsdp_local *local)
+{
+    const char *texts[] = {local->how};
+    const fsdp_hosts_message message = {.kind = FSDP_HOSTS_QUIET,
+                                        .ints = (const int32_t[]){local->shape.round, local->ends},
+                                        .n_ints = 2,
+                                        .texts = texts,
+                                        .n_texts = 1};
+    local->report(local->arg, &message);
+}
+
+/* Record how a rank has ended. `m` is its RESULT. */
+static void record_end(fsdp_local *local, const fsdp_hosts_message *m)
+{
+    if (m->ints[0] == FSDP_EXIT_FAILURE) {
+        local->ends |= FSDP_ENDS_FAILED;
+        if (!*local->how)
+            snprintf(local->how, sizeof local->how, "%s", m->texts[0]);
+    } else if (m->ints[0] != FSDP_EXIT_OK) {
+        local->ends |= FSDP_ENDS_OTHER;
+    }
+}
+
 /* If no rank is running, report QUIET if the ranks were asked to end, and IDLE if the daemon has
  * ended. */
 static void report_rest(fsdp_local *local)
@@ -164,7 +188,7 @@ static void report_rest(fsdp_local *local)
     const bool daemon_ended = local->daemon_started && !local->daemon && local->daemon_pipe < 0;
     if (local->stopping && !local->quiet) {
         local->quiet = true;
-        report_numbers(local, FSDP_HOSTS_QUIET, &round, 1);
+        report_quiet(local);
     }
     if (daemon_ended ||
         (local->stopping && local->kill_daemon_s < (double)INFINITY && !local->daemon)) {
@@ -223,6 +247,7 @@ static void handle_message(fsdp_local *local, fsdp_local_process *p, const fsdp_
         local->report(local->arg, m);
     } else if (p->kind == KIND_RANK && m->kind == FSDP_HOSTS_RESULT && !p->reported) {
         p->reported = true;
+        record_end(local, m);
         if (m->ints[0] != 0 && !m->ints[1])
             report_failure(local, p->rank, m->ints[2] != 0, m->texts[0]);
     } else {
@@ -240,6 +265,8 @@ static void process_left(fsdp_local *local, fsdp_local_process *p)
                  p->rank, (int)p->pid);
         report_failure(local, p->rank, false, text);
     }
+    if (p->kind == KIND_RANK && !p->reported)
+        local->ends |= FSDP_ENDS_OTHER;
     close_process(p);
 }
 
@@ -398,6 +425,8 @@ void fsdp_local_begin(fsdp_local *local, const fsdp_hosts_shape *shape)
     local->shape = *shape;
     local->in_round = true;
     local->stopping = local->quiet = local->daemon_started = false;
+    local->ends = 0;
+    local->how[0] = 0;
     local->kill_ranks_s = local->kill_daemon_s = (double)INFINITY;
 }
 
@@ -474,8 +503,11 @@ static void read_signals(fsdp_local *local)
         if (number == SIGTSTP)
             fprintf(stderr, "fsdp launch: a job of several hosts cannot be stopped: the other "
                             "hosts would take this one for lost\n");
+        else if (number == SIGHUP && local->hangup)
+            continue; /* when a terminal is closed, its shell and the kernel each send a SIGHUP */
         else if (number != SIGCHLD)
             report_numbers(local, FSDP_HOSTS_SIGNALLED, &number, 1);
+        local->hangup |= number == SIGHUP;
     }
 }
 

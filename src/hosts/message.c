@@ -23,7 +23,7 @@ static const struct {
     [FSDP_HOSTS_DAEMON_ENDED] = {2, 2, 0, 0},
     [FSDP_HOSTS_FAILED] = {3, 3, 1, 1},
     [FSDP_HOSTS_SIGNALLED] = {1, 1, 0, 0},
-    [FSDP_HOSTS_QUIET] = {1, 1, 0, 0},
+    [FSDP_HOSTS_QUIET] = {2, 2, 1, 1},
     [FSDP_HOSTS_IDLE] = {1, 1, 0, 0},
     [FSDP_HOSTS_REFUSED] = {1, 1, 1, 1},
     [FSDP_HOSTS_WELCOME] = {0, 0, 1, 1},

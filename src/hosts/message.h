@@ -13,7 +13,7 @@ enum {
 };
 
 /* Number of the protocol. Launchers with different numbers refuse each other. */
-#define FSDP_HOSTS_PROTOCOL 1u
+#define FSDP_HOSTS_PROTOCOL 2u
 
 typedef enum fsdp_hosts_kind {
     /* --- from a launcher to the first one --- */
@@ -26,7 +26,9 @@ typedef enum fsdp_hosts_kind {
     /* A rank failed. Integers: round, rank, 1 if a restart is pointless. Text: how. */
     FSDP_HOSTS_FAILED,
     FSDP_HOSTS_SIGNALLED, /* integer: the signal that the launcher got */
-    FSDP_HOSTS_QUIET,     /* integer: round; no rank of this host is running any more */
+    /* No rank of this host is running any more. Integers: round, and how the ranks ended (bits of
+     * fsdp_hosts_ends). Text: how the first rank failed, or "". */
+    FSDP_HOSTS_QUIET,
     FSDP_HOSTS_IDLE,      /* integer: round; neither ranks nor daemon are running any more */
     /* --- from the first launcher to another one --- */
     /* The launcher may not take part. Integer: index of the shared word that differs, or -1. Text:
@@ -56,6 +58,12 @@ typedef enum fsdp_hosts_kind {
     FSDP_HOSTS_AGENT,
     FSDP_HOSTS_KINDS
 } fsdp_hosts_kind;
+
+/* How the ranks of a host ended after a signal. A rank that exited with 0 sets no bit. */
+typedef enum fsdp_hosts_ends {
+    FSDP_ENDS_FAILED = 1, /* a rank of an fsdp command failed: it could not save, for example */
+    FSDP_ENDS_OTHER = 2   /* a rank ended as the signal asked, or it is not known how it ended */
+} fsdp_hosts_ends;
 
 typedef struct fsdp_hosts_message {
     fsdp_hosts_kind kind;

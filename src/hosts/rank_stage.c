@@ -69,8 +69,11 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
                  fsdp_last_error());
     }
     /* If the rank was asked to end, report success to MPI. After a failure, MPI would kill ranks
-     * that are still saving a checkpoint. */
-    *exit_code = attempt.interrupted ? FSDP_EXIT_OK : attempt.exit_code;
+     * that are still saving a checkpoint. Without a launcher on this host, MPI's exit code is the
+     * only report of a checkpoint that could not be saved. */
+    *exit_code = attempt.interrupted && (fd >= 0 || !attempt.failed_after_signal)
+                     ? FSDP_EXIT_OK
+                     : attempt.exit_code;
     if (!*exit_code)
         finalize_mpich();
     if (fd >= 0)

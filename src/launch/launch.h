@@ -128,6 +128,9 @@ typedef struct fsdp_attempt {
     int exit_code; /* 0, 1, or fsdp_exit_of_signal() of the signal that ended the attempt */
     /* true: a signal ended the attempt, or the launcher of this host did; there is no restart. */
     bool interrupted;
+    /* true: a signal asked the ranks to end, and they failed instead, for example because the last
+     * checkpoint could not be written. exit_code is FSDP_EXIT_FAILURE. */
+    bool failed_after_signal;
     bool pointless;     /* the command line is wrong, so a restart would also fail */
     char message[2048]; /* describes the failure: "rank 1 (pid 7) was killed by ..." */
 } fsdp_attempt;

@@ -392,10 +392,14 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     bool all_well = true;
     for (int i = 0; i < s->n; i++)
         all_well &= !failed(&s->ranks[i]);
-    *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on || s->ended_by_others};
+    /* An fsdp command that SIGUSR1 interrupts exits with FSDP_EXIT_AGAIN. If all ranks exited with
+     * 0, their work was done when the signal came, and there is nothing to start again. */
+    const bool done = s->signal_passed_on == SIGUSR1 && all_well && s->launch->is_subcommand;
+    *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on || s->ended_by_others,
+                              .failed_after_signal = s->signal_passed_on && failed_after_signal(s)};
     if (s->ended_by_others && !s->signal_passed_on) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
-    } else if (s->signal_passed_on && !failed_after_signal(s)) {
+    } else if (s->signal_passed_on && !attempt->failed_after_signal && !done) {
         attempt->exit_code = fsdp_exit_of_signal(s->signal_passed_on);
     } else if (!all_well) {
         attempt->exit_code = FSDP_EXIT_FAILURE;

@@ -205,6 +205,43 @@ finish
 is an_interrupt_on_one_host_ends_all "$rc0 $rc1" "130 130"
 is and_ranks_save "$(sort "$dir/out" | tr '\n' ' ')" "saved 0 saved 1 "
 in_file err0 'got signal 2 \(Interrupt\)' && ok and_the_host_is_named || bad and_the_host_is_named "no"
+# The shell and the kernel each send a SIGHUP when a terminal is closed.
+for hung in 0 1; do
+    all 2 -n 1 sh -c 'trap "sleep 0.5; echo saved $RANK; exit 0" HUP; : >'"$dir"'/up.$RANK; while :; do sleep 0.05; done'
+    wait_until are_up 2
+    kill -HUP "$(launcher_of $hung)"
+    sleep 0.1
+    kill -HUP "$(launcher_of $hung)"
+    finish
+    is "a_second_hangup_of_launcher_${hung}_does_not_kill" "$rc0 $rc1 $(sort "$dir/out" | tr '\n' ' ')" "129 129 saved 0 saved 1 "
+done
+# A checkpoint that cannot be written is a failure: the batch system must not start the run again.
+if lacks MPI; then skip a_checkpoint_that_fails_after_a_signal "built without MPI"
+else
+    awk 'BEGIN { srand(3); for (i = 0; i < 24; i++) { printf "{\"input_ids\": ["
+        for (k = 0; k < 5 + i % 7; k++) printf "%s%d", k ? ", " : "", 3 + int(50 * rand()); print "]}" } }' >"$dir/ids.jsonl"
+    trains() { grep -q '"step": 3,' "$dir/m.jsonl" 2>/dev/null; }
+    for way in fails saves; do
+        rm -rf "$dir/o" "$dir/o-checkpoints" "$dir/m.jsonl"
+        all 2 -n 1 train --model "$golden/llama3/model" --data "$dir/ids.jsonl" --batch-size 1 --epochs 2000 \
+            --seed 3 --device cpu --output "$dir/o" --metrics "$dir/m.jsonl" --save-steps 100000
+        wait_until trains
+        if [ $way = fails ]; then
+            rm -rf "$dir/o-checkpoints"
+            : >"$dir/o-checkpoints"
+        fi
+        kill -USR1 "$(launcher_of 1)"
+        finish
+        if [ $way = fails ]; then
+            is a_checkpoint_that_fails_after_a_signal_is_a_failure "$rc0 $rc1" "1 1"
+            in_file err0 'host .*: rank [01] .*o-checkpoints.*: cannot write' && in_file err1 'host .*: rank [01] .*o-checkpoints.*: cannot write' &&
+                ok and_both_launchers_report_it || bad and_both_launchers_report_it "$(cat "$dir/err")"
+        else
+            is a_checkpoint_that_is_saved_asks_to_start_again "$rc0 $rc1" "75 75"
+        fi
+    done
+    rm -rf "$dir/o" "$dir/o-checkpoints"
+fi
 for killed in 0 1; do
     all 2 -n 1 sh -c ': >'"$dir"'/up.$RANK; exec sleep 60'
     wait_until are_up 2
