@@ -335,13 +335,36 @@ static fsdp_status add_update(merge *m, const part *p, const fsdp_parameter *wei
     return adapter->magnitude ? read_matrix(m, p, adapter->magnitude, &u->magnitudes) : FSDP_OK;
 }
 
+/* Return an error if the base model's tensor does not have the shape that config.json gives to the
+ * parameter. The matrices of the update were read for that shape. */
+static fsdp_status check_updated(const merge *m, const output *o, const fsdp_parameter *parameter)
+{
+    const int64_t *expected = parameter->shape;
+    fsdp_status status = FSDP_OK;
+    if (!o->is_nf4)
+        status = fsdp_checkpoint_entry_check_shape(o->from, expected, parameter->ndim);
+    else if (o->nf4.ndim != parameter->ndim ||
+             memcmp(o->nf4.shape, expected, (size_t)parameter->ndim * sizeof *expected) != 0)
+        status = fsdp_error(FSDP_ERR_FORMAT,
+                            "%s: tensor '%s': its quant_state gives another shape", o->from->path,
+                            o->from->name);
+    if (status == FSDP_OK && parameter->ndim != 2)
+        status = fsdp_error(FSDP_ERR_UNSUPPORTED,
+                            "%s: tensor '%s' has %d dimensions, and only matrices are merged",
+                            o->from->path, o->from->name, parameter->ndim);
+    fsdp_error_context(status, "the base model does not fit %s/config.json", m->base.dir);
+    return status;
+}
+
 static fsdp_status find_updates(merge *m, const output *o)
 {
     for (size_t k = 0; k < m->n_parts; k++) {
         const fsdp_parameter *parameter;
         FSDP_TRY(find_parameter(m, &m->parts[k], o->from, &parameter));
-        if (parameter && parameter->adapter)
-            FSDP_TRY(add_update(m, &m->parts[k], parameter));
+        if (!parameter || !parameter->adapter)
+            continue;
+        FSDP_TRY(check_updated(m, o, parameter));
+        FSDP_TRY(add_update(m, &m->parts[k], parameter));
     }
     m->result.merged += m->n_updates > 0;
     return FSDP_OK;

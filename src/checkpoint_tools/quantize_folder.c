@@ -169,6 +169,16 @@ static fsdp_status add_plain(folder_run *run, const fsdp_checkpoint_entry *from)
     return add_output(run, &o);
 }
 
+/* Return an error unless the tensor has the shape of the parameter and floating-point elements. */
+static fsdp_status check_weight(const fsdp_checkpoint_entry *entry, const fsdp_parameter *parameter)
+{
+    FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, parameter->shape, parameter->ndim));
+    if (is_floating(fsdp_safetensors_dtype_by_name(entry->dtype_name)))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s' of %s cannot be quantized", entry->path,
+                      entry->name, entry->dtype_name);
+}
+
 /* Set *quantized to true if the tensor is the weight of a parameter that is to be quantized. */
 static fsdp_status is_quantized(const folder_run *run, const fsdp_checkpoint_entry *entry,
                                 bool *quantized)
@@ -181,6 +191,8 @@ static fsdp_status is_quantized(const folder_run *run, const fsdp_checkpoint_ent
             continue;
         FSDP_TRY(fsdp_load_find(run->base.weights, prefix, run->names.items[i].name, &found));
         *quantized = found == entry;
+        if (*quantized)
+            FSDP_TRY(check_weight(entry, run->names.items[i].parameter));
     }
     return FSDP_OK;
 }
