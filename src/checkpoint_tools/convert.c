@@ -107,14 +107,8 @@ static fsdp_status note_replaced(const fsdp_conversion *run)
 
 static fsdp_status note_too_large(const fsdp_conversion *run)
 {
-    const long long n = run->n_too_large;
-    if (n == 0)
-        return FSDP_OK;
-    return fsdp_conversion_note(
-        run, fsdp_strdup_printf("%lld element%s too large for float16 and became "
-                                "infinite, %s'%s'",
-                                n, n == 1 ? " is" : "s are",
-                                n == 1 ? "of " : "the first of them of ", run->too_large));
+    return run->too_large.n ? fsdp_conversion_note(run, fsdp_too_large_note(&run->too_large))
+                            : FSDP_OK;
 }
 
 static fsdp_status write_target(fsdp_conversion *run)

@@ -5,6 +5,7 @@
 
 #include "src/base/str.h"
 #include "src/checkpoint_tools/convert.h"
+#include "src/checkpoint_tools/too_large.h"
 #include "src/source/selection.h"
 #include "src/torchfile/safetensors_dtype.h"
 
@@ -30,9 +31,7 @@ typedef struct fsdp_conversion {
                               dtype */
     size_t done;           /* number of items written so far */
     bool is_sparse;        /* files of the source have holes, so the target is written with holes */
-    int64_t n_too_large;   /* number of elements that are finite in the source but infinite as
-                              float16 */
-    const char *too_large; /* name of the first tensor with an element that n_too_large counts */
+    fsdp_too_large too_large; /* elements that became infinite as float16 */
     /* Names of the files of the old target that the new target no longer has. A file is listed
      * if it is removed from the old target and no file in the new target has its name. The names
      * are stored as one text: "'a', 'b'". */

@@ -8,35 +8,6 @@
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 
-/* Return how many elements became infinite when they were converted to float16. `raw` has the n
- * elements before the conversion, in the floating-point dtype `from`. `halves` has the same
- * elements after the conversion. Elements that are infinite or NaN in `raw` do not count. They are
- * recognized by the exponent, which is in the last two bytes of an element. Conversions to other
- * dtypes need no such check, because the range of these dtypes is large enough for weights. */
-static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
-                               const fsdp_safetensors_dtype *from, size_t n)
-{
-    const unsigned all = from->fsdp_dtype == (int)FSDP_DTYPE_F64 ? 0x7ff0 : 0x7f80,
-                   half_all = 0x7c00;
-    const size_t width = (size_t)from->bits / 8;
-    int64_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half, wide;
-        memcpy(&half, halves + i * sizeof half, sizeof half);
-        memcpy(&wide, raw + (i + 1) * width - sizeof wide, sizeof wide);
-        count += (half & half_all) == half_all && (wide & all) != all;
-    }
-    return count;
-}
-
-static void take_too_large(const fsdp_converted *item, int64_t n)
-{
-    fsdp_conversion *run = item->run;
-    if (n && !run->n_too_large)
-        run->too_large = item->from->name;
-    run->n_too_large += n;
-}
-
 static fsdp_status read_as(const fsdp_converted *item, uint64_t offset, void *out, size_t bytes)
 {
     fsdp_conversion *run = item->run;
@@ -53,8 +24,8 @@ static fsdp_status read_as(const fsdp_converted *item, uint64_t offset, void *ou
         run->device->kernels->cast(run->device->context, (char *)out + done,
                                    (fsdp_dtype)item->dtype->fsdp_dtype, run->raw,
                                    (fsdp_dtype)from->fsdp_dtype, (int64_t)n);
-        if (item->dtype->fsdp_dtype == (int)FSDP_DTYPE_F16)
-            take_too_large(item, count_too_large((unsigned char *)out + done, run->raw, from, n));
+        fsdp_too_large_count(&run->too_large, item->from->name, run->raw, from, (char *)out + done,
+                             item->dtype, n);
     }
     return FSDP_OK;
 }

@@ -115,14 +115,36 @@ static fsdp_status find_model(const fsdp_conversion *run, char **dir)
     return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+/* Return the name of the floating-point dtype in which most bytes of the target are written, or NULL
+ * if there is none. */
+static const char *written_dtype(const fsdp_conversion *run)
+{
+    const fsdp_safetensors_dtype *most = NULL;
+    int64_t most_bytes = 0;
+    for (size_t i = 0; i < run->selection.n; i++) {
+        const fsdp_safetensors_dtype *dtype = run->items[i].dtype;
+        int64_t bytes = 0;
+        if (!dtype || dtype == most || dtype->fsdp_dtype < 0 ||
+            !fsdp_dtype_is_floating((fsdp_dtype)dtype->fsdp_dtype))
+            continue;
+        for (size_t k = 0; k < run->selection.n; k++)
+            bytes += run->items[k].dtype == dtype ? run->items[k].bytes : 0;
+        if (bytes > most_bytes) {
+            most = dtype;
+            most_bytes = bytes;
+        }
+    }
+    return most ? fsdp_dtype_name((fsdp_dtype)most->fsdp_dtype) : NULL;
+}
+
 static fsdp_status copy_small_files(const fsdp_conversion *run, const char *to)
 {
     char *from;
     FSDP_TRY(find_model(run, &from));
     if (!from)
         return FSDP_OK;
-    const char *dtype = run->options->has_dtype ? fsdp_dtype_name(run->options->dtype) : NULL;
-    fsdp_status status = fsdp_hf_dir_copy_config(from, to, dtype);
+    /* The weights may have another dtype than the model whose config.json is copied. */
+    fsdp_status status = fsdp_hf_dir_copy_config(from, to, written_dtype(run));
     if (status == FSDP_OK)
         status = fsdp_hf_dir_copy_tokenizer(from, to, "tokenizer.model");
     fsdp_free(from);

@@ -16,6 +16,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/checkpoint_tools/model_folder.h"
+#include "src/checkpoint_tools/too_large.h"
 #include "src/hf/hf_dir.h"
 #include "src/hf/weights_writer.h"
 #include "src/models/generation_config.h"
@@ -77,6 +78,7 @@ typedef struct merge {
     char *raw, *bytes; /* [2 * PIECE_BYTES] raw: a piece as it was read; bytes: the piece as it is
                           written */
     bool is_quantized; /* a weight of the base model is in NF4 */
+    fsdp_too_large too_large; /* elements that became infinite as float16 */
     fsdp_merge_result result;
 } merge;
 
@@ -470,6 +472,9 @@ static fsdp_status write_updated(merge *m, const weight_rows *w, fsdp_weights_wr
             scale_rows(m, dora, w, begin, rows);
         m->device->kernels->cast(m->device->context, m->bytes, dtype, m->piece, FSDP_DTYPE_F32,
                                  rows * w->width);
+        fsdp_too_large_count(&m->too_large, w->o->name, m->piece,
+                             fsdp_safetensors_dtype_of(FSDP_DTYPE_F32), m->bytes, w->o->dtype,
+                             (size_t)(rows * w->width));
         FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)begin * bytes, m->bytes,
                                            (size_t)rows * bytes));
     }
@@ -513,6 +518,7 @@ static fsdp_status copy_tensor(merge *m, const output *o, fsdp_weights_writer *w
         memcpy(m->raw, (const char *)o->from->data + (size_t)at * width, (size_t)n * width);
         m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
                                  m->raw, (fsdp_dtype)from->fsdp_dtype, n);
+        fsdp_too_large_count(&m->too_large, o->name, m->raw, from, m->bytes, o->dtype, (size_t)n);
         FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)at * out_width, m->bytes,
                                            (size_t)n * out_width));
     }
@@ -633,6 +639,16 @@ static void close_all(merge *m)
     fsdp_free(m->parts);
 }
 
+static fsdp_status note_too_large(const merge *m)
+{
+    char *text = fsdp_too_large_note(&m->too_large);
+    if (!text)
+        return fsdp_error_nomem();
+    m->options->note(text, m->options->context);
+    fsdp_free(text);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters, const char *to,
                                 const fsdp_merge_options *options, fsdp_merge_result *result)
 {
@@ -650,6 +666,8 @@ fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters, 
     if (status == FSDP_OK)
         status = fsdp_write_model_folder(to, options->overwrite, write_folder, &m);
     m.result.tensors = m.n;
+    if (status == FSDP_OK && m.too_large.n && options->note)
+        status = note_too_large(&m);
     if (status == FSDP_OK)
         *result = m.result;
     close_all(&m);

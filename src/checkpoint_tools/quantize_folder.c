@@ -14,6 +14,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/checkpoint_tools/model_folder.h"
+#include "src/checkpoint_tools/too_large.h"
 #include "src/hf/hf_dir.h"
 #include "src/hf/weights_writer.h"
 #include "src/models/model_type.h"
@@ -80,6 +81,7 @@ typedef struct folder_run {
     output *outputs;  /* [n] sorted by name */
     size_t n, cap;
     weight now;
+    fsdp_too_large too_large; /* elements that became infinite as float16 */
     float *values;     /* [PIECE] */
     char *raw, *bytes; /* [8 * PIECE] raw: a piece as it was read; bytes: the piece as it is
                           written */
@@ -352,6 +354,8 @@ static fsdp_status write_plain(folder_run *run, const output *o, fsdp_weights_wr
         run->device->kernels->cast(run->device->context, run->bytes,
                                    (fsdp_dtype)o->dtype->fsdp_dtype, run->raw,
                                    (fsdp_dtype)from->fsdp_dtype, n);
+        fsdp_too_large_count(&run->too_large, o->name, run->raw, from, run->bytes, o->dtype,
+                             (size_t)n);
         FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)at * out_width, run->bytes,
                                            (size_t)n * out_width));
     }
@@ -364,9 +368,12 @@ static fsdp_status write_pieces(folder_run *run, const output *o, fsdp_weights_w
     const size_t width = (size_t)o->dtype->bits / 8;
     for (int64_t at = 0, n; at < o->nf4.numel; at += n) {
         n = o->nf4.numel - at < PIECE ? o->nf4.numel - at : PIECE;
+        const float *read = fsdp_nf4_values_read(values, at, n);
         run->device->kernels->cast(run->device->context, run->bytes,
-                                   (fsdp_dtype)o->dtype->fsdp_dtype,
-                                   fsdp_nf4_values_read(values, at, n), FSDP_DTYPE_F32, n);
+                                   (fsdp_dtype)o->dtype->fsdp_dtype, read, FSDP_DTYPE_F32, n);
+        fsdp_too_large_count(&run->too_large, o->name, read,
+                             fsdp_safetensors_dtype_of(FSDP_DTYPE_F32), run->bytes, o->dtype,
+                             (size_t)n);
         FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)at * width, run->bytes,
                                            (size_t)n * width));
     }
@@ -510,6 +517,16 @@ static void close_run(folder_run *run)
     fsdp_arena_fini(&run->arena);
 }
 
+static fsdp_status note_too_large(const folder_run *run)
+{
+    char *text = fsdp_too_large_note(&run->too_large);
+    if (!text)
+        return fsdp_error_nomem();
+    run->options->note(text, run->options->context);
+    fsdp_free(text);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_quantize_folder(const char *from, const char *to,
                                  const fsdp_quantize_folder_options *options,
                                  fsdp_quantize_folder_result *result)
@@ -521,6 +538,8 @@ fsdp_status fsdp_quantize_folder(const char *from, const char *to,
         status = list_outputs(&run);
     if (status == FSDP_OK)
         status = fsdp_write_model_folder(to, options->overwrite, write_folder, &run);
+    if (status == FSDP_OK && run.too_large.n && options->note)
+        status = note_too_large(&run);
     close_run(&run);
     return status;
 }

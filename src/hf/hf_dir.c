@@ -279,8 +279,14 @@ static fsdp_status set_dtype(const char *path, const char *dtype)
     FSDP_TRY(fsdp_json_read(path, &config));
     fsdp_json_node root = fsdp_json_root(config);
     bool is_old = fsdp_json_has(root, "torch_dtype");
-    fsdp_json_set_str(root, is_old ? "torch_dtype" : "dtype", dtype);
-    fsdp_status status = fsdp_json_write(config, FSDP_JSON_PRETTY, path);
+    const char *key = is_old ? "torch_dtype" : "dtype", *now = NULL;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_json_has(root, key))
+        status = fsdp_json_get_str(root, key, &now);
+    if (status != FSDP_OK || !now || strcmp(now, dtype) != 0) {
+        fsdp_json_set_str(root, key, dtype);
+        status = fsdp_json_write(config, FSDP_JSON_PRETTY, path);
+    }
     fsdp_json_destroy(config);
     return status;
 }

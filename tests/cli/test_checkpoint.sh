@@ -220,6 +220,9 @@ run diff bf16.pt wide.safetensors --ignore-dtype
 check wider_values_are_the_same test $rc -eq 0
 run convert one narrow --format hf --dtype bf16
 check a_configuration_says_the_dtype grep -q 'dtype": "bfloat16"' narrow/config.json
+run convert narrow narrow.safetensors
+run convert narrow.safetensors narrow_too --format hf --model one
+check a_copied_configuration_says_the_dtype_of_the_weights grep -q 'dtype": "bfloat16"' narrow_too/config.json
 run convert all.pt i64.pt --dtype int64
 check a_dtype_is_floating says '^fsdp checkpoint convert: --dtype int64: a floating-point type is needed'
 

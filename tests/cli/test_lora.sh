@@ -56,6 +56,29 @@ run checkpoint merge-adapter "$dir/one" "$dir/back" --model "$dir/merged" --subt
 expect it_is_taken_off_again 0 'with the update subtracted' out
 run checkpoint diff "$model" "$dir/back" --tolerance 1e-6
 expect which_gives_the_base_model_again 0
+# A base model whose tensors do not have the shapes that its config.json gives
+mkdir "$dir/narrow" "$dir/flat"
+cp "$model/config.json" "$dir/narrow"
+cp "$golden/mistral/model/model.safetensors" "$dir/narrow"
+cp "$model/config.json" "$dir/flat"
+LC_ALL=C sed '1s/\(layers.0.self_attn.q_proj.weight":{"dtype":"F32","shape":\)\[64,64\]/\1[4096] /' "$model/model.safetensors" >"$dir/flat/model.safetensors"
+for base in narrow flat; do
+    for adapter in one dora; do
+        [ $adapter = one ] || run train $common $lora --use-dora --max-steps 1 --output "$dir/$adapter"
+        run checkpoint merge-adapter "$dir/$adapter" "$dir/x" --model "$dir/$base"
+        expect "tensors_of_a_${base}_base_are_not_read_beyond_their_end_with_$adapter" 1 "does not fit .*config.json: .*tensor '.*_proj.weight' has shape \[[0-9, ]+\], expected \[[0-9]+, [0-9]+\]"
+    done
+    run checkpoint convert "$dir/$base" "$dir/x" --load-in-4bit
+    expect "nor_of_a_${base}_model_in_4_bits" 1 "tensor '.*_proj.weight' has shape \[[0-9, ]+\], expected \[[0-9]+, [0-9]+\]"
+done
+run checkpoint merge-adapter "$dir/one" "$dir/huge" --weights 1e9
+expect large_weights_are_merged 0 'tensors, 14 of them' out
+[ -s "$dir/err" ] && bad without_a_note "$(cat "$dir/err")" || ok without_a_note
+run checkpoint merge-adapter "$dir/one" "$dir/infinite" --weights 1e9 --dtype float16
+expect weights_that_float16_cannot_hold_are_noted 0 "note: [0-9]+ elements are too large for float16 and became infinite, the first of them of 'model"
+run checkpoint convert "$dir/huge" "$dir/huge_nf4" --load-in-4bit
+run checkpoint convert "$dir/huge_nf4" "$dir/undone" --dtype float16
+expect and_of_weights_that_were_in_4_bits 0 "note: [0-9]+ elements are too large for float16 and became infinite, the first of them of 'model"
 run checkpoint merge-adapter "$dir/one" "$dir/two" "$dir/half" --weights 0.5,0.5
 expect several_adapters_are_merged 0 '14 of them with the updates added' out
 run checkpoint diff "$dir/merged" "$dir/half" --tolerance 1e-6

@@ -374,6 +374,7 @@ static int convert_folder(const char *from, const char *to, const convert_config
         .max_shard_bytes = how->max_shard_bytes,
         .overwrite = how->overwrite,
         .progress = fsdp_checkpoint_bar_step,
+        .note = print_note,
         .context = &bar};
     const fsdp_status status = fsdp_quantize_folder(from, to, &options, &result);
     fsdp_checkpoint_bar_end(&bar);

@@ -111,6 +111,12 @@ static fsdp_status read_weights(const merge_config *c, size_t n_adapters, double
     return FSDP_OK;
 }
 
+static void print_note(const char *note, void *context)
+{
+    fsdp_checkpoint_bar_clear(context);
+    fprintf(stderr, "%s: note: %s\n", spec.program, note);
+}
+
 static int merge_into(char **names, size_t n_adapters, const char *to, const merge_config *c,
                       const fsdp_merge_options *options)
 {
@@ -151,6 +157,7 @@ int fsdp_checkpoint_merge_adapter(int argc, char **argv)
                                         .max_shard_bytes = c.max_shard_bytes,
                                         .overwrite = c.overwrite,
                                         .progress = fsdp_checkpoint_bar_step,
+                                        .note = print_note,
                                         .context = &bar};
         code = merge_into(words, n, words[n], &c, &how);
         fsdp_free(weights);
