@@ -223,9 +223,10 @@ static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 
 /* ---- names ---- */
 
-/* Set *n to the number of folders checkpoint_<i> in `dir`. Set *oldest and *newest to the smallest
- * and the largest i, or to -1 if there are no such folders. */
-static fsdp_status list_checkpoints(const char *dir, int64_t *oldest, int64_t *newest, int64_t *n)
+/* Set *n to the number of folders checkpoint_<i> in `dir`. Set *newest to the largest i, and
+ * *oldest to the smallest i except `saved`. They are -1 if there are no such folders. */
+static fsdp_status list_checkpoints(const char *dir, int64_t saved, int64_t *oldest,
+                                    int64_t *newest, int64_t *n)
 {
     char **names;
     size_t count;
@@ -238,7 +239,8 @@ static fsdp_status list_checkpoints(const char *dir, int64_t *oldest, int64_t *n
         if (!fsdp_is_numbered_name(names[i], "checkpoint_", ""))
             continue;
         const int64_t number = strtoll(names[i] + strlen("checkpoint_"), NULL, 10);
-        *oldest = *n == 0 || number < *oldest ? number : *oldest;
+        if (number != saved)
+            *oldest = *oldest < 0 || number < *oldest ? number : *oldest;
         *newest = number > *newest ? number : *newest;
         ++*n;
     }
@@ -298,18 +300,21 @@ static fsdp_status remove_checkpoint(const fsdp_accelerator *a, int64_t number)
     return status;
 }
 
-/* Remove the oldest checkpoints until at most total_limit remain. */
-static fsdp_status remove_oldest(const fsdp_accelerator *a)
+/* Remove the oldest checkpoints until at most total_limit remain. The checkpoint `saved`, which was
+ * just written, is not removed: a run that begins at a smaller number than the checkpoints in the
+ * folder would otherwise lose each checkpoint that it saves. Accelerate removes folders before it
+ * saves, so the same ones remain; here, no folder is lost if the save fails. */
+static fsdp_status remove_oldest(const fsdp_accelerator *a, int64_t saved)
 {
     int64_t oldest = -1, newest, n = 0;
     if (!a->settings.total_limit || !fsdp_accelerator_is_main_process(a))
         return FSDP_OK;
     char *dir = automatic_path(a, -1);
-    fsdp_status status = dir ? list_checkpoints(dir, &oldest, &newest, &n) : FSDP_ERR_NOMEM;
-    while (status == FSDP_OK && n > a->settings.total_limit) {
+    fsdp_status status = dir ? list_checkpoints(dir, saved, &oldest, &newest, &n) : FSDP_ERR_NOMEM;
+    while (status == FSDP_OK && n > a->settings.total_limit && oldest >= 0) {
         status = remove_checkpoint(a, oldest);
         if (status == FSDP_OK)
-            status = list_checkpoints(dir, &oldest, &newest, &n);
+            status = list_checkpoints(dir, saved, &oldest, &newest, &n);
     }
     fsdp_free(dir);
     return status;
@@ -323,7 +328,7 @@ static fsdp_status find_newest(const fsdp_accelerator *a, int64_t *number)
     char *dir = automatic_path(a, -1);
     fsdp_status status = dir ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && fsdp_accelerator_is_main_process(a))
-        status = list_checkpoints(dir, &oldest, number, &n);
+        status = list_checkpoints(dir, -1, &oldest, number, &n);
     status = fsdp_agree(a->group, status);
     if (status == FSDP_OK)
         status = fsdp_broadcast(a->group, number, sizeof *number, 0);
@@ -395,8 +400,8 @@ fsdp_status fsdp_accelerator_save_state(fsdp_accelerator *a, const char *dir)
     FSDP_TRY(status);
     if (!a->settings.automatic_checkpoint_naming)
         return FSDP_OK;
-    a->iteration++;
-    return fsdp_agree(a->group, remove_oldest(a));
+    const int64_t saved = a->iteration++;
+    return fsdp_agree(a->group, remove_oldest(a, saved));
 }
 
 static fsdp_status load_into(fsdp_accelerator *a, const char *dir, prepared *p)

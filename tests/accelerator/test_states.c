@@ -321,6 +321,14 @@ TEST_RANKS(checkpoints_are_named_automatically, 2)
     ASSERT_OK(fsdp_accelerator_save_state(other.accelerator, NULL));
     ASSERT(has(dir, "checkpoint_12"));
     job_close(&other);
+    /* A run that begins at a smaller number keeps what it saves. */
+    options.accelerator.iteration = 0;
+    ASSERT_OK(job_open(&other, t->group, &options));
+    ASSERT_OK(fsdp_accelerator_save_state(other.accelerator, NULL));
+    ASSERT(has(dir, "checkpoint_0") && has(dir, "checkpoint_12") && !has(dir, "checkpoint_11"));
+    ASSERT_OK(fsdp_accelerator_save_state(other.accelerator, NULL));
+    ASSERT(has(dir, "checkpoint_1") && has(dir, "checkpoint_12") && !has(dir, "checkpoint_0"));
+    job_close(&other);
     job_close(&j);
 }
 
