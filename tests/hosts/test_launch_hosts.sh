@@ -234,7 +234,7 @@ else
         finish
         if [ $way = fails ]; then
             is a_checkpoint_that_fails_after_a_signal_is_a_failure "$rc0 $rc1" "1 1"
-            in_file err0 'host .*: rank [01] .*o-checkpoints.*: cannot write' && in_file err1 'host .*: rank [01] .*o-checkpoints.*: cannot write' &&
+            in_file err0 'host .*: rank [01] .*o-checkpoints: cannot make' && in_file err1 'host .*: rank [01] .*o-checkpoints: cannot make' &&
                 ok and_both_launchers_report_it || bad and_both_launchers_report_it "$(cat "$dir/err")"
         else
             is a_checkpoint_that_is_saved_asks_to_start_again "$rc0 $rc1" "75 75"
