@@ -427,8 +427,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *a
  * gather_for_metrics(): do what fsdp_accelerator_gather() does, but leave out the rows of repeated
  * examples. These are the examples that fill up the last batches of an epoch
  * (fsdp_accelerator_prepare_data_loader()). The tensor must be the result for the batch that
- * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. Ranks
- * may have different numbers of rows, as with no_even_batches.
+ * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. As with
+ * Accelerate, nothing is left out before the end of an epoch, and at its end the first rows are
+ * kept, as many as there are examples that are not repeated. So at the end of an epoch, a tensor
+ * with several rows for each example must be gathered by fsdp_accelerator_gather(). Ranks may have
+ * different numbers of rows, as with no_even_batches.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
     fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);

@@ -114,9 +114,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
                                                          const fsdp_loader *loader);
 
 /* ---- data.c ---- */
-/* Return the number of examples in the current batches of all ranks, without the examples that
- * even_batches repeats. Return -1 if no loader is active, or if the active loader does not repeat
- * examples. */
+/* If the current batches of all ranks have examples that even_batches repeats, as they may have at
+ * the end of an epoch, return the number of their other examples. Otherwise return -1. */
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
 /* ---- step.c ---- */

@@ -165,5 +165,5 @@ int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a)
     const int64_t left = s->samples - (l->given - 1) * rows;
     if (!s->even_batches)
         return -1;
-    return left < 0 ? 0 : left < rows ? left : rows;
+    return left < rows ? (left < 0 ? 0 : left) : -1;
 }

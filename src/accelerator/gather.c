@@ -164,7 +164,7 @@ fsdp_status fsdp_accelerator_gather_for_metrics(fsdp_accelerator *a, fsdp_tensor
                                                 fsdp_tensor **gathered)
 {
     form *forms;
-    const int64_t rows = fsdp_tensor_ndim(tensor) ? fsdp_accelerator_rows_of_round(a) : -1;
+    const int64_t rows = fsdp_accelerator_rows_of_round(a);
     FSDP_TRY(exchange(a, "gather_for_metrics", tensor, 0, &forms));
     const fsdp_status status = gather_forms(a, tensor, forms, rows, gathered);
     fsdp_free(forms);

@@ -144,6 +144,37 @@ static void check_metrics(fsdp_test *t, const fsdp_accelerator_options *options,
     fsdp_accelerator_destroy(a);
 }
 
+/* A tensor may have more rows than the batch. Only the last batches of the epoch, which have repeated
+ * examples, are cut. 2 ranks read 7 rows in batches of 2, so 3 rows are left for the last ones. */
+TEST_RANKS(gather_for_metrics_cuts_only_at_the_end_of_the_epoch, 2)
+{
+    fsdp_accelerator *a = open_accelerator(t, NULL);
+    CHECK_HERE();
+    fsdp_dataset *dataset;
+    fsdp_loader *loader;
+    fsdp_batch *batch;
+    const int32_t mine[] = {1, 2, 3, 4, 5, 6, 7};
+    int32_t all[MOST];
+    const fsdp_loader_options loading = {
+        .sampler = {.batch_size = 2, .world_size = 1, .no_shuffle = true},
+        .format = {.task = FSDP_TASK_CLASSIFICATION}};
+    ASSERT_OK(job_dataset(7, &dataset));
+    ASSERT_OK(fsdp_loader_create(dataset, &loading, &loader));
+    ASSERT_OK(fsdp_accelerator_prepare_data_loader(a, loader));
+    for (int round = 0; round < 2; round++) {
+        fsdp_tensor *gathered, *tensor = ints(t, a, 1, (int64_t[]){7}, mine);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_accelerator_next(a, loader, &batch));
+        fsdp_batch_release(batch);
+        ASSERT_OK(fsdp_accelerator_gather_for_metrics(a, tensor, &gathered));
+        ASSERT_INT(take(t, gathered, all), round == 0 ? 14 : 3);
+        fsdp_tensor_release(tensor);
+    }
+    fsdp_loader_destroy(loader);
+    fsdp_dataset_close(dataset);
+    fsdp_accelerator_destroy(a);
+}
+
 static void check_all_metrics(fsdp_test *t)
 {
     const fsdp_accelerator_options even = {.gradient_accumulation_steps = 3},
