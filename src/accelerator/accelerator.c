@@ -33,18 +33,24 @@ static fsdp_status open_mesh(fsdp_accelerator *a)
     fsdp_accelerator_settings *s = &a->settings;
     const int world_size = fsdp_group_world_size(a->group);
     const bool says_replicas = s->replicas > 1 || (s->is_hybrid && s->shard_size > 0);
-    if (s->code_shards || !says_replicas)
+    /* A shard size of 1 is Accelerate's default, so it may not have been chosen. */
+    if (s->code_shards || (!says_replicas && s->shard_size <= 1))
         return FSDP_OK;
     const int shards = s->shard_size > 0 ? s->shard_size : world_size / s->replicas;
-    const int replicas = s->replicas > 0 ? s->replicas : world_size / shards;
+    const int replicas = s->replicas > 0 ? s->replicas : says_replicas ? world_size / shards : 1;
     fsdp_status status = FSDP_OK;
     if ((int64_t)shards * replicas != world_size)
-        status =
-            fsdp_error(FSDP_ERR_INVALID,
-                       "PARALLELISM_CONFIG_DP_REPLICATE_SIZE %d and "
-                       "PARALLELISM_CONFIG_DP_SHARD_SIZE %d do not give the %d ranks of the job",
-                       s->replicas, s->shard_size, world_size);
+        status = fsdp_error(
+            FSDP_ERR_INVALID,
+            "PARALLELISM_CONFIG_DP_REPLICATE_SIZE %d and PARALLELISM_CONFIG_DP_SHARD_SIZE %d do "
+            "not give the %d ranks of the job%s",
+            replicas, shards, world_size,
+            says_replicas ? ""
+                          : "; without replicas, the shard size is the number of ranks, or is not "
+                            "set");
     FSDP_TRY(fsdp_agree(a->group, status));
+    if (!says_replicas)
+        return FSDP_OK;
     FSDP_TRY(fsdp_device_mesh_create(a->group, 2, (int[]){replicas, shards}, names, &a->mesh));
     s->fully_shard.mesh = a->mesh;
     return FSDP_OK;

@@ -113,11 +113,15 @@ TEST(hybrid_sharding_of_the_environment_gives_the_same_weights)
     setenv("PARALLELISM_CONFIG_DP_SHARD_SIZE", "3", 1);
     const fsdp_status status = fsdp_run_ranks(4, train_rank, wrong, NULL);
     unsetenv("PARALLELISM_CONFIG_DP_REPLICATE_SIZE");
+    ASSERT_ERROR(status, FSDP_ERR_INVALID, "do not give the 4 ranks");
+    setenv("PARALLELISM_CONFIG_DP_SHARD_SIZE", "2", 1);
+    const fsdp_status sharded = fsdp_run_ranks(4, train_rank, wrong, NULL);
     unsetenv("PARALLELISM_CONFIG_DP_SHARD_SIZE");
     CHECK_HERE();
     for (size_t i = 0; i < JOB_WEIGHTS; i++)
         ASSERT_NEAR(plain->weights[i], hybrid->weights[i], 1e-5);
-    ASSERT_ERROR(status, FSDP_ERR_INVALID, "do not give the 4 ranks");
+    ASSERT_ERROR(sharded, FSDP_ERR_INVALID,
+                 "SHARD_SIZE 2 do not give the 4 ranks of the job; without replicas");
     free(wrong);
     free(hybrid);
     free(plain);
