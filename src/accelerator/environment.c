@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/fsdp/environment.h"
 
 const char *const fsdp_accelerator_precisions[] = {"no", "fp16", "bf16", NULL};
 /* For each precision, the name of its policy in PyTorch's tutorials
@@ -101,7 +102,7 @@ static fsdp_status read_sharding(const fsdp_accelerator_options *o, fsdp_acceler
         return read_precision(o, s);
     }
     fsdp_environment_options environment;
-    FSDP_TRY(fsdp_options_from_environment(&environment));
+    FSDP_TRY(fsdp_environment_read(o->mixed_precision, &environment));
     s->fully_shard = environment.fully_shard;
     s->activation_checkpointing = environment.activation_checkpointing;
     s->is_hybrid = environment.sharding_strategy >= FSDP_SHARDING_HYBRID_SHARD;

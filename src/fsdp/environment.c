@@ -1,10 +1,11 @@
 /* Reads the variables that Accelerate's launcher sets for its workers
  * (fsdp_options_from_environment() in include/fsdp/fsdp.h). `fsdp train` reads the same variables
  * with its own option table. */
+#include "src/fsdp/environment.h"
+
 #include <string.h>
 #include <strings.h>
 
-#include <fsdp/fsdp.h>
 #include <fsdp/options.h>
 
 #include "src/base/assert.h"
@@ -27,6 +28,7 @@ static const char *const versions[] = {"1", "2", NULL};
 
 /* clang-format off */
 static const fsdp_option table[] = {
+    /* This row is the first, so that fsdp_environment_read() can leave it out. */
     {.name = "mixed-precision", .type = FSDP_OPTION_CHOICE, PLACE(precision), .value = "no",
      .choices = precisions, .env = "ACCELERATE_MIXED_PRECISION"},
     {.name = "version", .type = FSDP_OPTION_CHOICE, PLACE(version), .value = "2",
@@ -63,12 +65,14 @@ static fsdp_sharding_strategy strategy_of(const variables *v, const fsdp_options
     return v->reshard ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-fsdp_status fsdp_options_from_environment(fsdp_environment_options *environment)
+fsdp_status fsdp_environment_read(bool has_precision, fsdp_environment_options *environment)
 {
-    static const fsdp_options_spec spec = {
-        .program = "environment", .table = table, .count = FSDP_LENGTH(table)};
+    const size_t first = has_precision ? 1 : 0;
+    const fsdp_options_spec spec = {.program = "environment",
+                                    .table = table + first,
+                                    .count = FSDP_LENGTH(table) - first};
     char name[] = "environment", *argv[] = {name, NULL};
-    variables v;
+    variables v = {0};
     fsdp_options *options;
     FSDP_TRY(fsdp_options_parse(&spec, 1, argv, &v, &options));
     if (v.version == 0)
@@ -92,4 +96,9 @@ fsdp_status fsdp_options_from_environment(fsdp_environment_options *environment)
             .forward_prefetch = v.forward_prefetch ? FSDP_FORWARD_STRICT : FSDP_FORWARD_IMPLICIT,
             .offload_policy = {.kind = v.offload_params ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE}}};
     return FSDP_OK;
+}
+
+fsdp_status fsdp_options_from_environment(fsdp_environment_options *environment)
+{
+    return fsdp_environment_read(false, environment);
 }

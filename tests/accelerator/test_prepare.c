@@ -379,6 +379,15 @@ TEST_RANKS(the_environment_decides_what_the_program_does_not, 1)
     s = look_with(t, (const char *const[]){"FSDP_AUTO_WRAP_POLICY", "NO_WRAP", NULL});
     ASSERT_OK(s.status);
     ASSERT_INT(s.units, 1);
+    /* An argument replaces a variable whose value is not supported. */
+    fsdp_accelerator *a;
+    setenv("ACCELERATE_MIXED_PRECISION", "fp8", 1);
+    s.status = fsdp_accelerator_create(
+        &(fsdp_accelerator_options){.group = t->group, .cpu = true, .mixed_precision = "bf16"}, &a);
+    unsetenv("ACCELERATE_MIXED_PRECISION");
+    ASSERT_OK(s.status);
+    ASSERT_STR(fsdp_accelerator_mixed_precision(a), "bf16");
+    fsdp_accelerator_destroy(a);
 }
 
 TEST_RANKS(wrong_variables_are_errors, 1)

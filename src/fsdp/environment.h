@@ -1,0 +1,8 @@
+/* Reads the variables that Accelerate's launcher sets, for callers in other folders. */
+#pragma once
+#include <fsdp/fsdp.h>
+
+/* Do what fsdp_options_from_environment() does. If `has_precision` is true, an argument of the
+ * caller says the precision: ACCELERATE_MIXED_PRECISION is not read, and mp_policy is {0}. */
+FSDP_MUST_CHECK fsdp_status fsdp_environment_read(bool has_precision,
+                                                  fsdp_environment_options *environment);
