@@ -451,7 +451,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a
  * @param dim       negative: counted from the end
  * @param pad_index value of the new elements
  * @param pad_first true: put the new elements before the old ones; default: after them
- * @return FSDP_ERR_INVALID if the tensor has no dimension `dim`, or if dtypes or other dimensions
+ * @return FSDP_ERR_INVALID if the tensor has no dimension `dim`, if pad_index is not a value of an
+ *         integer dtype of the tensor, or if dtypes or other dimensions
  *         differ
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status

@@ -247,6 +247,31 @@ fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a, fsdp_tensor *tensor, co
 
 /* ---- pad_across_processes ---- */
 
+/* Return an error if a tensor of an integer dtype cannot hold pad_index. */
+static fsdp_status check_pad_index(double value, fsdp_dtype dtype)
+{
+    double least, end; /* the values are least <= value < end */
+    switch (dtype) {
+    case FSDP_DTYPE_I64:
+        least = -0x1p63, end = 0x1p63;
+        break;
+    case FSDP_DTYPE_I32:
+        least = -0x1p31, end = 0x1p31;
+        break;
+    case FSDP_DTYPE_U8:
+        least = 0, end = 256;
+        break;
+    default:
+        return FSDP_OK;
+    }
+    if (value >= least && value < end && (double)(int64_t)value == value)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "accelerator: pad_across_processes: pad_index %g is not a value of %s, the "
+                      "dtype of the tensor",
+                      value, fsdp_dtype_name(dtype));
+}
+
 /* Write `value` to `to` as one element of the dtype `dtype`. */
 static fsdp_status element_of(fsdp_accelerator *a, double value, fsdp_dtype dtype, void *to)
 {
@@ -338,6 +363,8 @@ fsdp_status fsdp_accelerator_pad_across_processes(fsdp_accelerator *a, fsdp_tens
                             "accelerator: pad_across_processes: dim %d of a tensor with %d "
                             "dimensions",
                             dim, ndim);
+    if (status == FSDP_OK)
+        status = check_pad_index(pad_index, fsdp_tensor_dtype(tensor));
     FSDP_TRY(fsdp_agree(a->group, status));
     FSDP_TRY(exchange(a, "pad_across_processes", tensor, at, &forms));
     for (int r = 0; r < fsdp_group_world_size(a->group); r++)

@@ -1,7 +1,9 @@
 /* gather, gather_for_metrics, reduce, pad_across_processes, split_between_processes. */
+#include <math.h>
 #include <string.h>
 
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "tests/accelerator/job.h"
 #include "tests/test.h"
 
@@ -91,6 +93,11 @@ TEST_RANKS(gather_of_unlike_shapes_is_an_error_on_all_ranks, 2)
                  "the mean of int32");
     ASSERT_ERROR(fsdp_accelerator_pad_across_processes(a, tensor, 1, 0, false, &gathered),
                  FSDP_ERR_INVALID, "dim 1 of a tensor with 1 dimensions");
+    const double wrong[] = {0x1p31, -0x1p32, 0.5, (double)NAN, (double)INFINITY};
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++)
+        ASSERT_ERROR(
+            fsdp_accelerator_pad_across_processes(a, tensor, 0, wrong[i], false, &gathered),
+            FSDP_ERR_INVALID, "is not a value of int32");
     fsdp_tensor_release(tensor);
     fsdp_accelerator_destroy(a);
 }
