@@ -385,8 +385,8 @@ typedef struct fsdp_wrap_policy {
     void *custom_arg;
     /** For all kinds: the number of chosen modules that form one unit (fsdp_fully_shard_modules()).
      * Chosen modules that have the same parent and the same class are joined in their order. The
-     * last unit may have fewer modules. A unit has the options of its first module. 0 or 1: each
-     * chosen module becomes a unit of its own. */
+     * last unit may have fewer modules. A unit has the options of its first module. For a later
+     * module, other options are an error. 0 or 1: each chosen module becomes its own unit. */
     int modules_per_unit;
     /** For all kinds; experimental: [n_joint_modules] the joint modules. Together they become one
      * unit (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the

@@ -216,6 +216,43 @@ static fsdp_status ask_unit_options(const plan *p, const fsdp_module *m,
     return FSDP_OK;
 }
 
+static bool same_mp_policy(const fsdp_mp_policy *a, const fsdp_mp_policy *b)
+{
+    return a->param_dtype == b->param_dtype && a->reduce_dtype == b->reduce_dtype &&
+           a->master_dtype == b->master_dtype && a->set_output_dtype == b->set_output_dtype &&
+           (!a->set_output_dtype || a->output_dtype == b->output_dtype) &&
+           a->no_cast_forward_inputs == b->no_cast_forward_inputs &&
+           a->cast_root_forward_inputs == b->cast_root_forward_inputs &&
+           a->buffer_dtype == b->buffer_dtype;
+}
+
+static bool same_options(const fsdp_fully_shard_options *a, const fsdp_fully_shard_options *b)
+{
+    return same_mp_policy(&a->mp_policy, &b->mp_policy) &&
+           a->reshard_after_forward == b->reshard_after_forward &&
+           a->reshard_ranks == b->reshard_ranks && a->no_shard == b->no_shard &&
+           a->mesh == b->mesh && a->offload_policy.kind == b->offload_policy.kind;
+}
+
+/* Modules `first` and `m` form one unit, which has the options of `first`. Return an error if other
+ * options were chosen for `m`, because they would have no effect. Options of `m` that are those of
+ * all units below the root were not chosen for `m`. */
+static fsdp_status check_member(const plan *p, const fsdp_module *first,
+                                const fsdp_fully_shard_options *of_first, const fsdp_module *m,
+                                const fsdp_fully_shard_options *options)
+{
+    char path[256], first_path[256];
+    if (same_options(options, of_first) || same_options(options, &p->inside))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "auto_wrap: '%s' is in one unit with '%s' (--blocks-per-unit, --joint-units), "
+                      "whose options the unit has, so the other options of '%s' would have no "
+                      "effect: give both the same (--unit-mp-policy), or make them units of their "
+                      "own",
+                      fsdp_module_path(m, path, sizeof path),
+                      fsdp_module_path(first, first_path, sizeof first_path), path);
+}
+
 static bool is_joint(const plan *p, const fsdp_module *m)
 {
     for (size_t i = 0; i < p->policy->n_joint_modules; i++)
@@ -418,7 +455,10 @@ static fsdp_status make_neighbors(const plan *p, bool inside, fsdp_group *group,
             is_inside_joint(p, p->units[i].module) == inside ? members_until(p, i, members) : 0;
         for (size_t k = 0; k < n; k++)
             modules[k] = members[k]->module;
-        if (n)
+        for (size_t k = 1; k < n && status == FSDP_OK; k++)
+            status = check_member(p, modules[0], &members[0]->options, modules[k],
+                                  &members[k]->options);
+        if (n && status == FSDP_OK)
             status = fsdp_make_unit(modules, n, group, device, &members[0]->options, true);
     }
     fsdp_free(members);
@@ -453,6 +493,18 @@ static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *dev
     return fsdp_make_unit(&p->root, 1, group, device, &p->of_root, false);
 }
 
+static fsdp_status ask_joint_options(plan *p)
+{
+    fsdp_module *const *joint = p->policy->joint_modules;
+    FSDP_TRY(ask_unit_options(p, joint[0], &p->of_joint));
+    for (size_t i = 1; i < p->policy->n_joint_modules; i++) {
+        fsdp_fully_shard_options options = p->inside;
+        FSDP_TRY(ask_unit_options(p, joint[i], &options));
+        FSDP_TRY(check_member(p, joint[0], &p->of_joint, joint[i], &options));
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_auto_wrap(fsdp_module *root, const fsdp_wrap_policy *policy, fsdp_group *group,
                            fsdp_device *device, const fsdp_fully_shard_options *options)
 {
@@ -469,7 +521,7 @@ fsdp_status fsdp_auto_wrap(fsdp_module *root, const fsdp_wrap_policy *policy, fs
         p.policy->unit_options("", root, p.policy->unit_options_arg, &p.of_root);
     p.of_joint = p.inside;
     if (p.policy->n_joint_modules)
-        FSDP_TRY(ask_unit_options(&p, p.policy->joint_modules[0], &p.of_joint));
+        FSDP_TRY(ask_joint_options(&p));
     fsdp_status status = choose_units(&p);
     if (status == FSDP_OK)
         status = make_units(&p, group, device);

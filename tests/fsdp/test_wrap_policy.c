@@ -326,6 +326,20 @@ TEST(units_may_have_options_of_their_own)
     }
     ASSERT_INT(calls, 3);
     ASSERT_OK(trainee_close(&m));
+    /* Layers 0 and 1 form one unit, and the function chooses float16 only for layer 1. */
+    policy.modules_per_unit = 2;
+    ASSERT_OK(open_model(NULL, "meta", &odd_llama, &m));
+    ASSERT_ERROR(fsdp_auto_wrap(m.model, &policy, NULL, m.device, NULL), FSDP_ERR_INVALID,
+                 "'model.layers.1' is in one unit with 'model.layers.0'");
+    ASSERT_OK(trainee_close(&m));
+    policy.modules_per_unit = 0;
+    ASSERT_OK(open_model(NULL, "meta", &odd_llama, &m));
+    policy.joint_modules = (fsdp_module *[]){fsdp_module_find(m.model, "model.layers.0"),
+                                             fsdp_module_find(m.model, "model.layers.1")};
+    policy.n_joint_modules = 2;
+    ASSERT_ERROR(fsdp_auto_wrap(m.model, &policy, NULL, m.device, NULL), FSDP_ERR_INVALID,
+                 "'model.layers.1' is in one unit with 'model.layers.0'");
+    ASSERT_OK(trainee_close(&m));
 }
 
 /* T5-base's stacks have 85 and 113 million parameters of their own, and share 25 million. */
