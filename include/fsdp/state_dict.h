@@ -403,7 +403,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_save(const fsdp_state_dict *dict
  *
  * @param dict out: owned by the caller; must be destroyed before the device
  * @return FSDP_ERR_NOT_FOUND if there is no file; FSDP_ERR_FORMAT if the file is damaged;
- *         FSDP_ERR_UNSUPPORTED if an object is neither a tensor nor a plain value, or if two items
+ *         FSDP_ERR_UNSUPPORTED if a tuple or a set has tensors in it, or if two items
  *         have the same name ("a.b" at the top, and "b" in "a")
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_device *device,

@@ -133,8 +133,21 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* Skip a value that contains an instance of a class, because such instances are not read. Log a
- * warning. */
+/* Set *has to true if the value is a tensor or contains one. */
+static fsdp_status has_tensor(loading *l, const fsdp_pickle_value *v, bool *has)
+{
+    if (l->visits-- == 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: its values are nested without end", l->path);
+    *has |= fsdp_torch_is_tensor(v);
+    const bool is_list = v->kind == FSDP_PICKLE_DICT || v->kind == FSDP_PICKLE_LIST ||
+                         v->kind == FSDP_PICKLE_TUPLE || v->kind == FSDP_PICKLE_SET;
+    for (size_t i = 0; is_list && i < v->list.n && !*has; i++)
+        FSDP_TRY(has_tensor(l, v->list.items[i], has));
+    return FSDP_OK;
+}
+
+/* Skip a value that is not read: one that contains an instance of a class, bytes, an int beyond 64
+ * bits, or a tuple of deeply nested values. Log a warning. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];
@@ -142,7 +155,8 @@ static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n
     if (!fqn)
         return FSDP_ERR_NOMEM;
     fsdp_log("state", FSDP_LOG_WARN, -1, 1, "%s: '%s' is left out: %s, which is not read", l->path,
-             fqn, fsdp_pickle_describe(fsdp_pickle_find_opaque(v), text, sizeof text));
+             fqn,
+             fsdp_pickle_describe(v->opaque ? fsdp_pickle_find_opaque(v) : v, text, sizeof text));
     fsdp_free(fqn);
     return FSDP_OK;
 }
@@ -151,7 +165,7 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];
     fsdp_plain plain;
-    bool is_plain;
+    bool is_plain, has = false;
     if (l->visits-- == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: its values are nested without end", l->path);
     if (fsdp_torch_is_tensor(v)) {
@@ -169,9 +183,11 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
         return fsdp_state_dict_put_value(l->dict, l->keys, n_keys, &plain);
     if (v->kind == FSDP_PICKLE_DICT || v->kind == FSDP_PICKLE_LIST)
         return put_items(l, v, n_keys);
-    if (v->opaque)
+    if (!v->opaque)
+        FSDP_TRY(has_tensor(l, v, &has));
+    if (!has)
         return pass_over(l, v, n_keys);
-    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s, neither a tensor nor a plain value", l->path,
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s with a tensor in it, which is not read", l->path,
                       fsdp_pickle_describe(v, text, sizeof text));
 }
 

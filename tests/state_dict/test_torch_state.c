@@ -262,6 +262,8 @@ TEST(files_that_pytorch_wrote)
         {"fixtures/torch/legacy.pt", FSDP_ERR_UNSUPPORTED},
         {"fixtures/torch/script.pt", FSDP_ERR_UNSUPPORTED},
         {"fixtures/torch/one_name.pt", FSDP_ERR_UNSUPPORTED},
+        {"fixtures/torch/unusual.pt", FSDP_OK},
+        {"fixtures/torch/tuple.pt", FSDP_ERR_UNSUPPORTED},
     };
     fsdp_device *device;
     fsdp_state_dict *read;
@@ -277,6 +279,9 @@ TEST(files_that_pytorch_wrote)
         }
         if (i == 0) /* an optimizer counts its parameters: keys are numbers */
             ASSERT(fsdp_state_dict_find(read, "state.0.exp_avg"));
+        if (strstr(path, "unusual")) /* what is not read is left out */
+            ASSERT(fsdp_state_dict_find(read, "weight") && fsdp_state_dict_find(read, "step") &&
+                   fsdp_state_dict_count(read) == 2);
         fsdp_state_dict_destroy(read);
     }
     fsdp_device_destroy(device);
