@@ -14,6 +14,7 @@
 enum {
     MAX_COMMENT_BYTES = 65535, /* limit of the length of the comment after the end record */
     FLAG_ENCRYPTED = 1,
+    LOCAL_CRC = 14, /* offset of the checksum in a local header */
     BLOCK_BYTES = 4 << 20 /* bytes that are checksummed at one time */
 };
 
@@ -231,6 +232,19 @@ static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry,
     return FSDP_OK;
 }
 
+/* Return true if the writer computed a checksum. A writer that computes none (torch's
+ * set_crc32_options(False)) stores 0 in the directory and beside the record. If only the directory
+ * has 0, either 0 is the checksum or the directory is damaged. */
+static bool has_crc(const fsdp_zip_reader *zip, const central *entry, const unsigned char *data,
+                    uint64_t directory_at)
+{
+    const unsigned char *after = data + entry->stored_bytes, *end = zip->data + directory_at;
+    if (entry->crc32 != 0 || fsdp_zip_u32(zip->data + entry->header_at + LOCAL_CRC) != 0)
+        return true;
+    return end - after >= 8 && fsdp_zip_u32(after) == FSDP_ZIP_DESCRIPTOR &&
+           fsdp_zip_u32(after + 4) != 0;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const fsdp_zip_record *)a)->name, ((const fsdp_zip_record *)b)->name);
@@ -264,6 +278,7 @@ static fsdp_status read_directory(fsdp_zip_reader *zip, const directory *dir)
         record->stored = entry.method == 0 && !(entry.flags & FLAG_ENCRYPTED) &&
                          entry.stored_bytes == entry.bytes;
         record->crc32 = entry.crc32;
+        record->has_crc = has_crc(zip, &entry, record->data, dir->at);
         record->name = memcpy(names, name, name_bytes);
         names += name_bytes + 1;
         /* Other tools also write entries for folders. These are not counted as records. */
@@ -363,7 +378,7 @@ static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 static fsdp_status check_crc(const fsdp_zip_reader *reader, const fsdp_zip_record *record,
                              bool mapped)
 {
-    if (record->crc32 == 0)
+    if (!record->has_crc)
         return FSDP_OK;
     uint32_t crc = crc_of(record, mapped);
     if (crc == record->crc32)

@@ -14,7 +14,8 @@ typedef struct fsdp_zip_record {
     const char *name;          /* without the top folder: "data.pkl", "data/0" */
     const unsigned char *data; /* [bytes], unaligned */
     size_t bytes;              /* size in the archive, after any compression */
-    uint32_t crc32;            /* from the directory; 0 if the writer computed no checksum */
+    uint32_t crc32;            /* from the directory */
+    bool has_crc;              /* false: the writer computed no checksum, and crc32 is 0 */
     bool stored;               /* neither compressed nor encrypted */
 } fsdp_zip_record;
 

@@ -75,6 +75,26 @@ TEST(records_are_found_without_their_folder)
     fsdp_free(file.data);
 }
 
+/* A writer without checksums stores 0 in the directory and beside the record. A 0 in the directory
+ * alone is damage, and must not switch the check off. */
+TEST(a_checksum_of_0_in_the_directory_alone_is_damage)
+{
+    torch_bytes file = torch_fixture_bytes(t, "dtypes.pt");
+    fsdp_zip_reader *zip;
+    CHECK_HERE();
+    const size_t local = torch_find(t, file, 0, "dtypes/data/3", 13);
+    const size_t central = torch_find(t, file, local + 1, "dtypes/data/3", 13);
+    CHECK_HERE();
+    memset(file.data + central - 46 + 16, 0, 4);
+    ASSERT_OK(fsdp_zip_reader_create("f", file.data, file.bytes, &zip));
+    const fsdp_zip_record *record = fsdp_zip_reader_find(zip, "data/3");
+    ASSERT(record && record->crc32 == 0);
+    ASSERT_ERROR(fsdp_zip_reader_check_crc(zip, record), FSDP_ERR_FORMAT,
+                 "f: record 'data/3' is damaged: its checksum is ");
+    fsdp_zip_reader_destroy(zip);
+    fsdp_free(file.data);
+}
+
 static fsdp_status read_bytes(torch_bytes file)
 {
     fsdp_zip_reader *zip;
