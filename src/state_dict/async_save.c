@@ -37,6 +37,10 @@ struct fsdp_async_save {
     fsdp_snapshot *snapshot;
     fsdp_state_source *sources; /* [manifest->n] */
     fsdp_dcp_manifest *manifest;
+    /* [n_tensors] The tensors of the dict, to which `manifest` points. Retained until the save has
+     * ended, because the dict may be their only other owner and may be destroyed before. */
+    fsdp_tensor **tensors;
+    size_t n_tensors;
     fsdp_dcp_job *job; /* while the thread runs, only the thread uses it */
     pthread_t thread;
     bool runs;            /* the thread was started and has not been joined */
@@ -142,6 +146,13 @@ static void join(fsdp_async_save *s)
     s->runs = false;
 }
 
+/* Release the tensors of the dict. The thread must have ended. */
+static void release_tensors(fsdp_async_save *s)
+{
+    while (s->n_tensors)
+        fsdp_tensor_release(s->tensors[--s->n_tensors]);
+}
+
 /* --- begin --- */
 
 static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
@@ -162,8 +173,14 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
     s->sources = fsdp_calloc(n, sizeof *s->sources);
     if (!s->sources)
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < n; i++)
+    s->tensors = fsdp_calloc(n, sizeof *s->tensors);
+    if (!s->tensors)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
         s->sources[i] = (fsdp_state_source){.read = read_snapshot, .save = s};
+        if (fsdp_state_dict_at(dict, i)->tensor)
+            s->tensors[s->n_tensors++] = fsdp_tensor_retain(fsdp_state_dict_at(dict, i)->tensor);
+    }
     FSDP_TRY(fsdp_snapshot_create(options->staging_bytes, &s->snapshot));
     return fsdp_state_dict_manifest(dict, s->sources, &s->manifest);
 }
@@ -276,6 +293,7 @@ static void discard_if_unfinished(fsdp_async_save *s)
     s->stats = fsdp_snapshot_get_stats(s->snapshot);
     fsdp_snapshot_destroy(s->snapshot);
     s->snapshot = NULL;
+    release_tensors(s);
 }
 
 fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
@@ -353,6 +371,8 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_manifest_destroy(s->manifest);
     fsdp_snapshot_destroy(s->snapshot);
+    release_tensors(s);
+    fsdp_free(s->tensors);
     fsdp_free(s->sources);
     pthread_cond_destroy(&s->advanced);
     pthread_mutex_destroy(&s->lock);
