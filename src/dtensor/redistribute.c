@@ -102,15 +102,25 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     return status;
 }
 
+/* If this rank fails alone before a collective, its peers would wait in it. */
+static void abort_if_failed(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
+                            fsdp_status status)
+{
+    if (status != FSDP_OK && t->storage->device->kernels && fsdp_spec_ranks(spec, d) > 1)
+        fsdp_group_abort(fsdp_spec_group(spec, d), status);
+}
+
 static fsdp_status unshard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     int64_t shape[FSDP_MAX_DIMS];
     fsdp_tensor *whole;
     fsdp_spec_local_shape(spec, t->ndim, d, shape);
-    FSDP_TRY(new_like(t, shape, t->dtype, &whole));
-    fsdp_status status = FSDP_OK;
+    fsdp_status status = new_like(t, shape, t->dtype, &whole);
+    abort_if_failed(t, spec, d, status);
+    FSDP_TRY(status);
     if (t->storage->device->kernels && fsdp_tensor_numel(whole))
         status = gather_parts(t, spec, d, whole);
+    abort_if_failed(t, spec, d, status);
     if (status != FSDP_OK) {
         fsdp_tensor_release(whole);
         return status;
@@ -140,10 +150,12 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
                                 fsdp_tensor **out)
 {
     fsdp_tensor *sum;
-    FSDP_TRY(fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum));
-    fsdp_status status = FSDP_OK;
+    fsdp_status status = fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum);
+    abort_if_failed(t, spec, d, status);
+    FSDP_TRY(status);
     if (t->storage->device->kernels && fsdp_spec_group(spec, d))
         status = all_reduce(fsdp_spec_group(spec, d), sum);
+    abort_if_failed(t, spec, d, status);
     if (status == FSDP_OK && sum->dtype != t->dtype)
         status = fsdp_tensor_to(sum, t->dtype, FSDP_TAG_COMM, out);
     else if (status == FSDP_OK)

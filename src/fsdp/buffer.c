@@ -173,7 +173,7 @@ static size_t round_up(size_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
+static fsdp_status acquire_buffer(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
 {
     size_t best = pool->n;
     for (size_t i = 0; i < pool->n; i++)
@@ -193,6 +193,15 @@ fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffe
     pool->last = NULL;
     *buffer = pool->items[best].buffer;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
+{
+    const fsdp_status status = acquire_buffer(pool, bytes, buffer);
+    /* Peers would wait for this rank in the next phase of the buffer. */
+    if (fsdp_group_world_size(pool->group) > 1)
+        fsdp_group_abort(pool->group, status);
+    return status;
 }
 
 void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer)

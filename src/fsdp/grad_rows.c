@@ -84,9 +84,11 @@ static void reset_lookups(fsdp_grad_sink *sink)
 fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b)
 {
     int64_t *lookups = fsdp_calloc(b->n_params, sizeof *lookups);
+    /* If this rank fails alone, peers would wait in the all-reduce. */
+    fsdp_status status = lookups ? choose_lengths(b, lookups) : fsdp_error_nomem();
+    fsdp_param_context_abort(b->context, status);
     if (!lookups)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = choose_lengths(b, lookups);
+        return status;
     fsdp_free(lookups);
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = false;

@@ -62,6 +62,13 @@ void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event even
         c->observer->event(c->observer->self, c->module, event, group ? bytes : 0);
 }
 
+void fsdp_param_context_abort(const fsdp_param_context *c, fsdp_status status)
+{
+    fsdp_group *group = fsdp_group_world_size(c->group) > 1 ? c->group : c->replicate_group;
+    if (fsdp_group_world_size(group) > 1)
+        fsdp_group_abort(group, status);
+}
+
 fsdp_pool *fsdp_param_context_pool(const fsdp_param_context *c)
 {
     return c->shard_group ? &c->comm->gathered : &c->comm->whole;

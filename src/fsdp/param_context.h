@@ -73,5 +73,8 @@ fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase
  * `group` is NULL, no ranks exchange data, and 0 is reported instead of `bytes`. */
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
+/* Abort the job with the error `status` of this rank, because its peers wait for it, or will wait,
+ * in a collective of these groups. Do nothing if `status` is FSDP_OK, or if there are no peers. */
+void fsdp_param_context_abort(const fsdp_param_context *c, fsdp_status status);
 /* Return the pool for buffers of unsharded parameters. */
 fsdp_pool *fsdp_param_context_pool(const fsdp_param_context *c);

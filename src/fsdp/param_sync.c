@@ -95,7 +95,9 @@ fsdp_status fsdp_param_sync_values(const fsdp_param *p)
     FSDP_TRY(broadcast(c, &first, sizeof first));
     if (!first.has_values)
         return FSDP_OK;
-    FSDP_TRY(broadcast_values(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
+    const fsdp_status sent = broadcast_values(c, p->parameter, (fsdp_dtype)first.dtype, &whole);
+    fsdp_param_context_abort(c, sent); /* peers would wait in a broadcast */
+    FSDP_TRY(sent);
     fsdp_status status = fsdp_tensor_take_values(whole, &p->slice, p->local);
     fsdp_tensor_release(whole);
     return status;

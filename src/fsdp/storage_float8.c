@@ -111,8 +111,12 @@ fsdp_status fsdp_float8_memories_update(fsdp_param_memory *const *memories, size
     if (!count)
         return FSDP_OK;
     float *scales = fsdp_calloc(count, sizeof *scales);
-    if (!scales)
-        return FSDP_ERR_NOMEM;
+    if (!scales) { /* peers would wait for this rank's scales */
+        size_t at = 0;
+        const fsdp_status status = fsdp_error_nomem();
+        fsdp_param_context_abort(next_stale(memories, n, &at)->base.context, status);
+        return status;
+    }
     const fsdp_status status = update(memories, n, scales, count);
     fsdp_free(scales);
     return status;
