@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,10 @@ static void write_fully(int fd, const char *bytes, size_t n)
     while (fd >= 0 && n) {
         ssize_t written = write(fd, bytes, n);
         if (written < 0 && errno == EINTR)
+            continue;
+        /* The console may be a pipe or terminal that another program has set to O_NONBLOCK. */
+        if (written < 0 && errno == EAGAIN &&
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1) >= 0)
             continue;
         if (written <= 0)
             return;

@@ -2,9 +2,33 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/json.h"
 #include "src/comm/plan_group.h"
 #include "tests/test.h"
+
+/* Gather a tensor of 4 rows. Allocation number *arg of rank 1 within the call fails. */
+static fsdp_status gather_short_of_memory(fsdp_group *group, void *arg)
+{
+    const long *n = arg;
+    const float values[2] = {1, 2};
+    fsdp_device *device;
+    fsdp_tensor *local, *full = NULL;
+    FSDP_TRY(fsdp_device_create(NULL, &device));
+    FSDP_TRY(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){2}, values,
+                                   FSDP_TAG_PARAM, &local));
+    fsdp_status status = fsdp_dtensor_from_local(local, group, (fsdp_placement){FSDP_SHARD, 0},
+                                                 (int64_t[]){4});
+    if (status == FSDP_OK) {
+        fsdp_alloc_fail_at(fsdp_group_rank(group) == 1 ? *n : 0);
+        status = fsdp_full_tensor(local, &full);
+        fsdp_alloc_fail_at(0);
+    }
+    fsdp_tensor_release(full);
+    fsdp_tensor_release(local);
+    fsdp_device_destroy(device);
+    return status;
+}
 
 /* The chunks are in order and cover all rows: every rank has ceil(n / W) rows until none are
  * left. */
@@ -157,6 +181,22 @@ TEST_RANKS(full_tensor_of_megabytes, 3)
     fsdp_tensor_release(full);
     fsdp_tensor_release(local);
     fsdp_device_destroy(device);
+}
+
+/* Rank 1 has no memory for the whole tensor or for the buffers of the all-gather. Rank 0 must not
+ * wait for it. */
+TEST(a_rank_without_memory_is_an_error_of_all)
+{
+    for (long n = 1;; n++) {
+        fsdp_status status[2];
+        if (fsdp_run_ranks(2, gather_short_of_memory, &n, status) == FSDP_OK) {
+            ASSERT(n > 3);
+            return;
+        }
+        ASSERT_INT(status[1], FSDP_ERR_NOMEM);
+        ASSERT(status[0] != FSDP_OK);
+        ASSERT(n < 100);
+    }
 }
 
 TEST_RANKS(a_local_tensor_of_another_shape_is_refused, 2)

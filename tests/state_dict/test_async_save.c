@@ -361,11 +361,12 @@ static fsdp_status save_short_of_memory(fsdp_group *group, void *arg)
         fsdp_alloc_fail_at(0);
     }
     c->at_call[rank] = status;
+    /* The dict may be destroyed while the save is running. It is the only owner of its tensors. */
+    fsdp_state_dict_destroy(dict);
     if (status == FSDP_OK) {
         status = fsdp_async_save_wait(save);
         fsdp_async_save_destroy(save);
     }
-    fsdp_state_dict_destroy(dict);
     fsdp_device_mesh_destroy(mesh);
     fsdp_device_destroy(device);
     return status;
