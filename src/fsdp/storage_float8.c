@@ -77,7 +77,27 @@ static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, s
     return NULL;
 }
 
-static fsdp_status update(fsdp_param_memory *const *memories, size_t n, float *scales, size_t count)
+/* Take the minimum of the scales over the ranks that share them. Memories one after the other with
+ * the same group use one all-reduce. */
+static fsdp_status reduce_scales(fsdp_param_memory *const *memories, size_t n, float *scales)
+{
+    fsdp_group *group = NULL;
+    size_t begin = 0, end = 0, at = 0;
+    for (;;) {
+        const float8_memory *m = next_stale(memories, n, &at);
+        if (end > begin && group && (!m || m->base.context->shard_group != group))
+            FSDP_TRY(fsdp_all_reduce(group, scales + begin, end - begin, FSDP_DTYPE_F32,
+                                     FSDP_REDUCE_MIN));
+        if (!m)
+            return FSDP_OK;
+        if (m->base.context->shard_group != group)
+            begin = end;
+        group = m->base.context->shard_group;
+        end += m->base.n_params;
+    }
+}
+
+static fsdp_status update(fsdp_param_memory *const *memories, size_t n, float *scales)
 {
     float8_memory *m;
     fsdp_group *group = NULL;
@@ -91,8 +111,7 @@ static fsdp_status update(fsdp_param_memory *const *memories, size_t n, float *s
     if (status != FSDP_OK && group) /* peers would wait for this rank's scales */
         fsdp_group_abort(group, status);
     FSDP_TRY(status);
-    if (group)
-        FSDP_TRY(fsdp_all_reduce(group, scales, count, FSDP_DTYPE_F32, FSDP_REDUCE_MIN));
+    FSDP_TRY(reduce_scales(memories, n, scales));
     used = 0;
     for (size_t at = 0; (m = next_stale(memories, n, &at));) {
         for (size_t i = 0; i < m->base.n_params; i++)
@@ -117,7 +136,7 @@ fsdp_status fsdp_float8_memories_update(fsdp_param_memory *const *memories, size
         fsdp_param_context_abort(next_stale(memories, n, &at)->base.context, status);
         return status;
     }
-    const fsdp_status status = update(memories, n, scales, count);
+    const fsdp_status status = update(memories, n, scales);
     fsdp_free(scales);
     return status;
 }
