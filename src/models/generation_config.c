@@ -147,7 +147,6 @@ static const struct {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
     {"penalty_alpha", 0},
-    {"top_h", (double)NAN},
     {"encoder_repetition_penalty", 1},
     {"encoder_no_repeat_ngram_size", 0},
     {"guidance_scale", 1},
