@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/foreign/foreign_internal.h"
+#include "src/hf/wrapped_names.h"
 #include "src/state_dict/groups.h"
 #include "src/tensor/tensor.h"
 
@@ -46,14 +47,25 @@ static bool names_parameter(const fsdp_foreign_run *run, const char *text,
     return false;
 }
 
-static fsdp_foreign_slot *slot_of_name(fsdp_foreign_run *run, const char *text, size_t hint)
+/* Set *slot to the slot of the parameter that has the name `text` in the checkpoint, or to NULL if
+ * there is none. Wrappers of modules may have put parts such as "_orig_mod." into the name. `hint`
+ * is the number of the slot at which the search begins. */
+static fsdp_status slot_of_name(fsdp_foreign_run *run, const char *text, size_t hint,
+                                fsdp_foreign_slot **slot)
 {
-    for (size_t i = 0; text && i < run->n_slots; i++) {
-        fsdp_foreign_slot *slot = &run->slots[(hint + i) % run->n_slots];
-        if (names_parameter(run, text, slot->parameter))
-            return slot;
+    *slot = NULL;
+    char *name = text ? fsdp_strdup(text) : NULL;
+    if (text && !name)
+        return FSDP_ERR_NOMEM;
+    if (name)
+        fsdp_name_unwrap(name);
+    for (size_t i = 0; name && i < run->n_slots && !*slot; i++) {
+        fsdp_foreign_slot *candidate = &run->slots[(hint + i) % run->n_slots];
+        if (names_parameter(run, name, candidate->parameter))
+            *slot = candidate;
     }
-    return NULL;
+    fsdp_free(name);
+    return FSDP_OK;
 }
 
 static fsdp_status key_by_name(fsdp_foreign_run *run, fsdp_foreign_slot *slot)
@@ -90,8 +102,8 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
         if (!key)
             return FSDP_ERR_NOMEM;
         for (size_t i = 0; i < params->list.n; i++) {
-            fsdp_foreign_slot *slot =
-                slot_of_name(run, fsdp_pickle_text(params->list.items[i]), hint);
+            fsdp_foreign_slot *slot;
+            FSDP_TRY(slot_of_name(run, fsdp_pickle_text(params->list.items[i]), hint, &slot));
             if (slot)
                 slot->group_key = key;
             hint = slot ? (size_t)(slot - run->slots) + 1 : hint;
@@ -261,12 +273,16 @@ static fsdp_status assign(fsdp_foreign_run *run, const numbered *number,
     return FSDP_OK;
 }
 
-static fsdp_status assign_by_names(fsdp_foreign_run *run, const numbers *all)
+/* Set *any to true if a name of the checkpoint is that of a parameter of this model. */
+static fsdp_status assign_by_names(fsdp_foreign_run *run, const numbers *all, bool *any)
 {
+    *any = false;
     for (size_t i = 0; i < all->n; i++) {
-        const fsdp_foreign_slot *slot = slot_of_name(run, all->items[i].name, i);
+        fsdp_foreign_slot *slot;
+        FSDP_TRY(slot_of_name(run, all->items[i].name, i, &slot));
         if (slot)
             FSDP_TRY(assign(run, &all->items[i], slot->parameter));
+        *any |= slot != NULL;
     }
     return FSDP_OK;
 }
@@ -303,8 +319,11 @@ static fsdp_status groups_by_number(fsdp_foreign_run *run)
     bool named = all.n > 0;
     for (size_t i = 0; i < all.n; i++)
         named &= all.items[i].name != NULL;
-    if (status == FSDP_OK)
-        status = named ? assign_by_names(run, &all) : assign_by_order(run, &all);
+    bool any = false;
+    if (status == FSDP_OK && named)
+        status = assign_by_names(run, &all, &any);
+    if (status == FSDP_OK && !any)
+        status = assign_by_order(run, &all);
     fsdp_free(all.items);
     fsdp_free(all.sizes);
     return status;

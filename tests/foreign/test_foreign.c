@@ -25,6 +25,9 @@ typedef struct layout {
     const char *wrapper;       /* before each parameter's name */
     bool by_number;            /* parameters by number, as in optimizer.state_dict() */
     bool flat;                 /* options by parameter */
+    /* With by_number, the list param_names of the group. WRAPPED: activation checkpointing has put
+     * its part before the last part of each name. UNKNOWN: no name is one of the model. */
+    enum { NO_NAMES, WRAPPED, UNKNOWN } param_names;
 } layout;
 
 static void test_path(fsdp_test *t, const char *ending, char path[64])
@@ -86,6 +89,29 @@ static fsdp_status put_state(const state_case *c, const layout *l, const char *r
     return put_under(to, name, e);
 }
 
+static fsdp_status put_param_names(const state_case *c, const layout *l, fsdp_state_dict *to)
+{
+    fsdp_plain items[MAX_VALUES];
+    char names[16][96];
+    for (size_t i = 0; i < c->list.n; i++) {
+        const char *name = c->list.items[i].name, *dot = strrchr(name, '.');
+        const int before = dot ? (int)(dot + 1 - name) : 0;
+        if (l->param_names == WRAPPED)
+            snprintf(names[i], sizeof names[i], "%.*s_checkpoint_wrapped_module.%s", before, name,
+                     name + before);
+        else
+            snprintf(names[i], sizeof names[i], "unknown_%zu", i);
+        items[i] = (fsdp_plain){.kind = FSDP_PLAIN_STR, .as.text = names[i]};
+    }
+    const fsdp_plain list = {.kind = FSDP_PLAIN_LIST, .as.list = {items, c->list.n}};
+    return put(to,
+               (fsdp_state_key[]){{.name = "optimizer"},
+                                  {.name = "param_groups"},
+                                  {.index = 0},
+                                  {.name = "param_names"}},
+               4, &(fsdp_state_entry){.value = &list});
+}
+
 static fsdp_status put_params(const state_case *c, const layout *l, fsdp_state_dict *to)
 {
     fsdp_plain items[MAX_VALUES];
@@ -98,6 +124,8 @@ static fsdp_status put_params(const state_case *c, const layout *l, fsdp_state_d
     const fsdp_plain list = {.kind = FSDP_PLAIN_LIST, .as.list = {items, c->list.n}};
     const fsdp_state_entry e = {.value = &list};
     snprintf(name, sizeof name, "%sparam_groups.0.params", l->optim);
+    if (l->param_names != NO_NAMES)
+        FSDP_TRY(put_param_names(c, l, to));
     if (l->by_number)
         return put(
             to,
@@ -213,12 +241,12 @@ static void check_layout(fsdp_test *t, const layout *l, state_case_optimizer kin
 
 TEST_RANKS(keys_are_found_under_any_prefix, 2)
 {
-    static const layout layouts[] = {{"model.", "optim.", "", false, false},
-                                     {"app.model.", "app.optim.", "", false, false},
-                                     {"model.", "optimizer.", "module.", false, false},
-                                     {"a.b.state_dict.", "a.c.", "_orig_mod.", false, false},
-                                     {"", "", "", false, true},
-                                     {"model.", "optim.", "module.", false, true}};
+    static const layout layouts[] = {{"model.", "optim.", "", false, false, NO_NAMES},
+                                     {"app.model.", "app.optim.", "", false, false, NO_NAMES},
+                                     {"model.", "optimizer.", "module.", false, false, NO_NAMES},
+                                     {"a.b.state_dict.", "a.c.", "_orig_mod.", false, false, NO_NAMES},
+                                     {"", "", "", false, true, NO_NAMES},
+                                     {"model.", "optim.", "module.", false, true, NO_NAMES}};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         check_layout(t, &layouts[i], STATE_CASE_ADAMW);
         CHECK_HERE();
@@ -230,8 +258,14 @@ TEST_RANKS(keys_are_found_under_any_prefix, 2)
 
 TEST_RANKS(state_by_number_is_given_to_parameters_in_their_order, 2)
 {
-    static const layout numbers = {"", "optimizer.", "", true, false};
+    static const layout numbers = {"", "optimizer.", "", true, false, NO_NAMES},
+                        wrapped = {"", "optimizer.", "", true, false, WRAPPED},
+                        unknown = {"", "optimizer.", "", true, false, UNKNOWN};
     check_layout(t, &numbers, STATE_CASE_ADAMW);
+    CHECK_HERE();
+    check_layout(t, &wrapped, STATE_CASE_ADAMW);
+    CHECK_HERE();
+    check_layout(t, &unknown, STATE_CASE_ADAMW);
     CHECK_HERE();
     check_layout(t, &numbers, STATE_CASE_SGD);
 }
