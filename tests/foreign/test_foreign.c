@@ -273,7 +273,7 @@ TEST_RANKS(state_by_number_is_given_to_parameters_in_their_order, 2)
 /* Buffers that other versions of transformers saved are not tensors of a larger model. */
 TEST_RANKS(buffers_of_old_versions_are_not_unexpected, 2)
 {
-    static const layout l = {"model.", "optim.", "", false, false};
+    static const layout l = {"model.", "optim.", "", false, false, NO_NAMES};
     static const char *const buffers[] = {"model.norm.rotary_emb.inv_freq", "model.norm.attn.bias",
                                           "model.norm.embeddings.token_type_ids"};
     state_case saved, resumed;
@@ -302,7 +302,7 @@ TEST_RANKS(buffers_of_old_versions_are_not_unexpected, 2)
 static void check_refused(fsdp_test *t, const char *name, const fsdp_plain *value,
                           const char *tensor_of, fsdp_status status, const char *text)
 {
-    static const layout l = {"model.", "optim.", "", false, false};
+    static const layout l = {"model.", "optim.", "", false, false, NO_NAMES};
     state_case saved, resumed;
     fsdp_state_dict *dict;
     fsdp_foreign_report report;
@@ -351,7 +351,7 @@ TEST_RANKS(state_and_options_of_another_optimizer_are_refused_and_other_models, 
 
 TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
 {
-    static const layout l = {"model.", "optim.", "", false, false};
+    static const layout l = {"model.", "optim.", "", false, false, NO_NAMES};
     static const fsdp_state_key lr_keys[] = {
         {.name = "optim"}, {.name = "param_groups"}, {.index = 0}, {.name = "lr"}};
     static const fsdp_plain lr = {.kind = FSDP_PLAIN_FLOAT, .as.number = 0.5};
@@ -402,7 +402,7 @@ TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
  * step. */
 TEST_RANKS(options_are_reported_for_each_parameter, 2)
 {
-    static const layout l = {"model.", "optim.", "", false, true};
+    static const layout l = {"model.", "optim.", "", false, true, NO_NAMES};
     static const fsdp_plain decay = {.kind = FSDP_PLAIN_FLOAT, .as.number = 0.5},
                             rate = {.kind = FSDP_PLAIN_FLOAT, .as.number = 0.125},
                             other = {.kind = FSDP_PLAIN_STR, .as.text = "x"};
@@ -443,7 +443,7 @@ TEST_RANKS(options_are_reported_for_each_parameter, 2)
 /* A float32 counts every step up to 2^24, with more digits than a learning rate has. */
 TEST_RANKS(large_counts_of_steps_are_read_exactly, 2)
 {
-    static const layout l = {"model.", "optim.", "", false, false};
+    static const layout l = {"model.", "optim.", "", false, false, NO_NAMES};
     static const float steps = 12345679.0f;
     state_case saved, resumed;
     fsdp_state_dict *dict;
@@ -516,7 +516,7 @@ static void check_scales(fsdp_test *t, const state_case *c, const fsdp_named_par
  * of 272 elements are crossed by blocks. */
 TEST_RANKS(scales_of_flat_blocks_are_given_to_rows, 3)
 {
-    static const layout l = {"model.", "optim.", "", false, false};
+    static const layout l = {"model.", "optim.", "", false, false, NO_NAMES};
     state_case saved, resumed;
     fsdp_state_dict *dict;
     fsdp_foreign_report report;
