@@ -301,9 +301,9 @@ fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *p
                          const fsdp_adafactor_options *options);
 /**
  * Split the trainable parameters of `module` into two lists, as transformers' Trainer does
- * (get_decay_parameter_names). A tied parameter is listed once. `no_decay` gets the parameters with
- * one dimension and those with a certain name, whatever its case. Such a name contains "bias" (e.g.
- * T5's relative_attention_bias.weight), "layernorm" or "rmsnorm", or it has a component that is
+ * (get_decay_parameter_names). A tied parameter is listed once. `no_decay` gets the parameters of
+ * modules of the class LayerNorm, and those with a certain name in any case: it has "bias" (e.g.
+ * T5's relative_attention_bias.weight), "layernorm" or "rmsnorm" in it, or a component that is
  * "norm" or ends in "_norm". `decay` gets all other parameters.
  *
  * @param decay, no_decay out: may be empty; the caller frees each list with

@@ -5,6 +5,7 @@
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
+#include "src/nn/module.h"
 
 /* Returns true if the n characters at `part`, which are one component of a dotted name, are "norm"
  * or end in "_norm". */
@@ -33,6 +34,13 @@ static bool is_bias_or_norm(const char *lower)
     }
 }
 
+/* Returns true if the parameter belongs to a module that is torch's LayerNorm, as those of GPT-2 with
+ * names such as ln_1. */
+static bool is_in_layer_norm(const fsdp_parameter *parameter)
+{
+    return parameter->home && strcmp(fsdp_module_class(parameter->home), "LayerNorm") == 0;
+}
+
 static fsdp_status decays(const fsdp_named_parameter *named, bool *yes)
 {
     char *lower = fsdp_strdup(named->name);
@@ -40,7 +48,7 @@ static fsdp_status decays(const fsdp_named_parameter *named, bool *yes)
         return FSDP_ERR_NOMEM;
     for (char *c = lower; *c; c++)
         *c = (char)tolower((unsigned char)*c);
-    *yes = fsdp_parameter_ndim(named->parameter) > 1 && !is_bias_or_norm(lower);
+    *yes = !is_in_layer_norm(named->parameter) && !is_bias_or_norm(lower);
     fsdp_free(lower);
     return FSDP_OK;
 }

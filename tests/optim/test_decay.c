@@ -7,25 +7,28 @@ typedef struct expected {
     const char *path; /* "module.parameter" */
     int ndim;
     bool decays;
+    const char *class; /* of the module; NULL: "Layer" */
 } expected;
 
 /* Names of T5, Llama, BERT and GPT-2, and some that only look like norms. */
 static const expected names[] = {
-    {"shared.weight", 2, true},
-    {"relative_attention_bias.weight", 2, false},
-    {"layer_norm.weight", 1, false},
-    {"final_layer_norm.weight", 2, false},
-    {"input_layernorm.weight", 2, false},
-    {"LayerNorm.weight", 2, false},
-    {"norm.weight", 2, false},
-    {"q_norm.weight", 2, false},
-    {"normal.weight", 2, true},
-    {"abnorm.weight", 2, true},
-    {"subRMSNorm.weight", 2, false},
-    {"ln_f.weight", 1, false},
-    {"dense.weight", 2, true},
-    {"dense2.bias", 1, false},
-    {"c_attn.weight", 3, true},
+    {"shared.weight", 2, true, NULL},
+    {"relative_attention_bias.weight", 2, false, NULL},
+    {"layer_norm.weight", 1, false, NULL},
+    {"final_layer_norm.weight", 2, false, NULL},
+    {"input_layernorm.weight", 2, false, NULL},
+    {"LayerNorm.weight", 2, false, NULL},
+    {"norm.weight", 2, false, NULL},
+    {"q_norm.weight", 2, false, NULL},
+    {"normal.weight", 2, true, NULL},
+    {"abnorm.weight", 2, true, NULL},
+    {"subRMSNorm.weight", 2, false, NULL},
+    {"ln_f.weight", 1, false, "LayerNorm"},
+    {"q_proj.lora_magnitude_vector", 1, true, NULL},
+    {"scales.weight", 1, true, NULL},
+    {"dense.weight", 2, true, NULL},
+    {"dense2.bias", 1, false, NULL},
+    {"c_attn.weight", 3, true, NULL},
 };
 
 enum {
@@ -40,7 +43,7 @@ static void add_expected(fsdp_test *t, fsdp_module *root, const expected *e)
     fsdp_parameter *p;
     memcpy(module, e->path, (size_t)(dot - e->path));
     module[dot - e->path] = 0;
-    ASSERT_OK(fsdp_module_create("Layer", &child));
+    ASSERT_OK(fsdp_module_create(e->class ? e->class : "Layer", &child));
     ASSERT_OK(fsdp_module_add_child(root, module, child));
     ASSERT_OK(fsdp_module_add_parameter(child, dot + 1, e->ndim, (int64_t[]){2, 3, 4},
                                         (fsdp_init){0}, &p));
