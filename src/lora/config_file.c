@@ -258,6 +258,10 @@ static fsdp_status read_config(fsdp_lora_file *f, fsdp_json_node root)
     FSDP_TRY(fsdp_json_opt_bool(root, "use_dora", false, &c->use_dora));
     FSDP_TRY(fsdp_json_opt_bool(root, "use_rslora", false, &c->use_rslora));
     FSDP_TRY(read_names_or_text(f, root, "target_modules", &c->target_modules, &c->target_pattern));
+    /* Without the key, PEFT's default for the model is used. An empty list names no layer. */
+    if (fsdp_json_kind_of(fsdp_json_find(root, "target_modules")) == FSDP_JSON_ARRAY &&
+        !c->target_modules)
+        return fsdp_json_mismatch(root, "target_modules", "at least one name");
     FSDP_TRY(
         read_names_or_text(f, root, "exclude_modules", &c->exclude_modules, &c->exclude_pattern));
     FSDP_TRY(read_list(f, root, "modules_to_save", &c->modules_to_save));

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -121,7 +122,7 @@ fsdp_status fsdp_lora_targets_init(fsdp_lora_targets *t, const fsdp_lora_config 
                                    const fsdp_module *model)
 {
     *t = (fsdp_lora_targets){.config = config, .names = config->target_modules};
-    t->all_linear = config->target_pattern && strcmp(config->target_pattern, "all-linear") == 0;
+    t->all_linear = config->target_pattern && strcasecmp(config->target_pattern, "all-linear") == 0;
     if (!t->names && !config->target_pattern)
         t->names = fsdp_lora_default_targets(model);
     if (!t->names && !config->target_pattern)

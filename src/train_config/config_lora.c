@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -63,7 +64,7 @@ static fsdp_status end_list(const fsdp_option_list *list, const char ***names)
 static bool is_pattern(const fsdp_option_list *list)
 {
     return list->count == 1 &&
-           (strcmp(list->items[0], "all-linear") == 0 || strpbrk(list->items[0], "*+?()[]{}|\\^$"));
+           (strcasecmp(list->items[0], "all-linear") == 0 || strpbrk(list->items[0], "*+?()[]{}|\\^$"));
 }
 
 static fsdp_status set_targets(const fsdp_option_list *list, const char ***owned,

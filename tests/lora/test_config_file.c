@@ -66,6 +66,8 @@ TEST(what_would_change_the_results_is_refused_by_name)
         {"{\"peft_type\": \"LORA\", \"bias\": \"some\"}", "bias: expected"},
         {"{\"peft_type\": \"LORA\", \"target_modules\": 3}", "target_modules: expected"},
         {"{\"peft_type\": \"LORA\", \"target_modules\": [3]}", "target_modules[0]"},
+        {"{\"peft_type\": \"LORA\", \"target_modules\": []}",
+         "target_modules: expected at least one name"},
         {"{\"peft_type\": \"LORA\", \"layers_to_transform\": [-1]}", "layers_to_transform[0]"},
         {"{\"peft_type\": \"LORA\", \"rank_pattern\": {\"q\": \"x\"}}", "rank_pattern.q"},
     };

@@ -70,7 +70,7 @@ TEST(all_linear_layers_include_the_transform_of_bert)
 {
     fsdp_model_config shape;
     fsdp_module *model;
-    const fsdp_lora_config config = {.target_pattern = "all-linear"};
+    const fsdp_lora_config config = {.target_pattern = "All-Linear"}; /* in any case, as in PEFT */
     ASSERT_OK(fsdp_model_config_preset("bert-base-uncased", &shape));
     ASSERT_OK(fsdp_model_config_set_task(&shape, FSDP_TASK_MASKED_LM));
     ASSERT_OK(fsdp_model_create(&shape, &model));
