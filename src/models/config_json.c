@@ -91,7 +91,17 @@ fsdp_status fsdp_config_token(fsdp_json_node root, const char *key, int64_t voca
 fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key, int64_t vocab_size,
                                        int64_t absent, int64_t *value)
 {
-    bool null = fsdp_json_kind_of(fsdp_json_find(root, key)) == FSDP_JSON_NULL;
+    const fsdp_json_node node = fsdp_json_find(root, key);
+    bool null = fsdp_json_kind_of(node) == FSDP_JSON_NULL;
+    /* Old configurations say -1 where newer ones say null. */
+    if (fsdp_json_kind_of(node) == FSDP_JSON_INT) {
+        int64_t number;
+        FSDP_TRY(fsdp_json_get_i64(node, NULL, INT64_MIN, INT64_MAX, &number));
+        if (number == -1) {
+            *value = -1;
+            return FSDP_OK;
+        }
+    }
     return fsdp_config_token(root, key, vocab_size, null || absent >= vocab_size ? -1 : absent,
                              value);
 }

@@ -38,7 +38,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const 
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
 /* Get the id of an optional token, as fsdp_config_token() does. *value is set to -1 if the model
- * has no such token, that is, if the value of the key is null, or if the key is missing and
+ * has no such token, that is, if the value of the key is null or -1, or if the key is missing and
  * `absent` is not in the vocabulary. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,

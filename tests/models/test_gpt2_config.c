@@ -89,6 +89,8 @@ TEST(ends_beyond_the_vocabulary_never_come)
     fsdp_model_config c;
     ASSERT_OK(config_parse("{" MINIMAL ",\"bos_token_id\":[],\"eos_token_id\":50256}", &c));
     ASSERT(c.gpt2.bos_token_id == -1 && c.gpt2.eos_token_id == 50256);
+    ASSERT_OK(config_parse("{" MINIMAL ",\"eos_token_id\":-1,\"pad_token_id\":-1}", &c));
+    ASSERT(c.gpt2.eos_token_id == -1 && c.gpt2.pad_token_id == -1);
 }
 
 TEST(what_cannot_be_is_refused_by_name)
@@ -108,7 +110,7 @@ TEST(what_cannot_be_is_refused_by_name)
         {"{" MINIMAL ",\"attn_pdrop\":\"a\"}", FSDP_ERR_FORMAT, "attn_pdrop"},
         {"{" MINIMAL ",\"layer_norm_epsilon\":0}", FSDP_ERR_FORMAT, "layer_norm_epsilon"},
         {"{" MINIMAL ",\"initializer_range\":-1}", FSDP_ERR_FORMAT, "initializer_range"},
-        {"{" MINIMAL ",\"eos_token_id\":-1}", FSDP_ERR_FORMAT, "eos_token_id: expected"},
+        {"{" MINIMAL ",\"eos_token_id\":-2}", FSDP_ERR_FORMAT, "eos_token_id: expected"},
         {"{" MINIMAL ",\"pad_token_id\":100}", FSDP_ERR_FORMAT,
          "pad_token_id: expected an integer from 0 to 99, found 100"},
         {"{" MINIMAL ",\"scale_attn_weights\":1}", FSDP_ERR_FORMAT,
