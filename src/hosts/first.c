@@ -34,8 +34,8 @@
  * only that failure is shown. */
 static const double OUTPUT_DELAY_S = 1.0;
 static const double DAEMONS_S = 5.0; /* time from the end of mpirun until daemons are killed */
-/* If another host gets a signal within this time after the first host, it counts as the same
- * signal. */
+/* A signal of another host within this time after the first signal does not count as a second
+ * signal, because a batch system signals all hosts. */
 static const double SAME_SIGNAL_S = 2.0;
 static const double HELD_S = 15.0; /* how long a JOIN may wait for a free node rank */
 

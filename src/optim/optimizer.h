@@ -8,13 +8,13 @@
  *     - its options, below and in <fsdp/optim.h>;
  *     - its kernel, if it needs one, in src/kernels: kernels.h, cpu/isa/optim.c and
  *       fake/table_testing.c; in src/kernels/cuda: NAME.cu, slots.h, table.c, tables.h if one
- * launch updates many parameters, and the list for -fmad=false in the Makefile;
+ *       launch updates many parameters, and the list for -fmad=false in the Makefile;
  *     - its keys in state dicts, in src/state_dict: groups.c, and optimizer.c if it counts steps in
  *       another way;
  *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c, config.c, and
  *       config_effect.c for flags that need another flag;
  *     - for `fsdp train`, in src/train: optimizer.c, the flags that a resumed run must not change
- * in checkpoint_state.c, and checkpoint_foreign.c;
+ *       in checkpoint_state.c, and checkpoint_foreign.c;
  *     - for `fsdp verify`, its steps in tools/golden_states.py and src/verify/verify_states.c;
  *     - tests: tests/optim, tests/kernels/test_optim.c and tests/state_dict/state_case.c. */
 #pragma once

@@ -35,8 +35,8 @@ static void norm_row(const norm_job *job, int64_t row)
 {
     int64_t start = row * job->width;
     float x_buffer[FSDP_BLOCK], w_buffer[FSDP_BLOCK], y[FSDP_BLOCK];
-    float mean = row_sum_squares(job, start) / (float)job->width;
-    float rstd = 1.0f / sqrtf(mean + job->eps);
+    float mean_square = row_sum_squares(job, start) / (float)job->width;
+    float rstd = 1.0f / sqrtf(mean_square + job->eps);
     job->rstd[row] = rstd;
     for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
