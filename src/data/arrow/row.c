@@ -475,7 +475,8 @@ static fsdp_status load_dictionary(const reading *r, size_t field, uint64_t inde
     return status;
 }
 
-/* Put the value that index `i` of `array` refers to in the dictionary of the field. */
+/* Entry `i` of `array` is an index into the dictionary of the field. Put the value that the
+ * dictionary has at this index. */
 static fsdp_status put_indexed(const reading *r, size_t field, const fsdp_arrow_array *array,
                                int64_t i, target to)
 {

@@ -136,7 +136,8 @@ typedef struct bins {
     int32_t *heads; /* [capacity + 1] for each room: the bin with this room that was filled last, or
                        -1 */
     uint64_t *occupied; /* one bit for each room; 1: a bin has this room */
-    int32_t *next; /* [WINDOW_ROWS] for each bin: the bin with this room that was filled before */
+    int32_t *next; /* [WINDOW_ROWS] for each bin: the bin with the same room that was filled before
+                      it */
     int32_t len;
 } bins;
 

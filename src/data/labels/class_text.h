@@ -65,8 +65,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_label_lists_find(const char *path,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_label_lists *lists);
 /* Set *any to true if the first row of `path` has the label of a class, or a list of such labels.
- * Set it to false for plain text and token files, for rows of a masked language model, whose labels
- * are one for each id, and for rows that cannot be read. Fails only with FSDP_ERR_NOMEM.
+ * Set it to false for plain text and token files, for rows of a masked language model, which have
+ * one label for each id, and for rows that cannot be read. Fails only with FSDP_ERR_NOMEM.
  * (label_exists.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_exist(const char *path, const fsdp_dataset_options *options,
                                               bool *any);
