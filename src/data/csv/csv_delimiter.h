@@ -13,7 +13,7 @@ typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool
  * Second choice: the candidate that splits the header into several fields, and most of the first
  * rows into as many fields; if there are several, the one for which this is true of the largest
  * part of the rows. Among equal candidates, the first in the list above is taken. Last choice: the
- * usual delimiter. *found is set to true if the delimiter is not the usual one and was not given.
+ * usual delimiter. Set *found to true if the delimiter is not the usual one and was not given.
  * `input` is borrowed until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open_fitting(fsdp_input *input, const char *path,
                                                   fsdp_csv_format *format, fsdp_csv_fits_fn *fits,

@@ -7,8 +7,8 @@
 
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
- * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. *cut is set to
- * the number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
+ * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. Set *cut to the
+ * number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
                                                    fsdp_data_text text, fsdp_data_text pair,
                                                    fsdp_example *example, int64_t *cut);
