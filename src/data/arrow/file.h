@@ -10,9 +10,9 @@ typedef struct fsdp_arrow_file fsdp_arrow_file;
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_open(const char *path, fsdp_arrow_file **out);
 void fsdp_arrow_file_close(fsdp_arrow_file *file); /* accepts NULL */
 
-/* Return true if the file begins like an Arrow file of either format, or like a file of Feather 1
- * or Parquet, which fsdp_arrow_file_open() refuses with a message that says how to convert it.
- * Returns false if the file cannot be read. */
+/* Return true if the file begins like an Arrow file of either format. Also return true if it begins
+ * like a file of Feather 1 or Parquet: fsdp_arrow_file_open() then refuses the file with a message
+ * that says how to convert it. Returns false if the file cannot be read. */
 bool fsdp_arrow_file_is(const char *path);
 
 const char *fsdp_arrow_file_path(const fsdp_arrow_file *file);

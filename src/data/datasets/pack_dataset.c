@@ -6,8 +6,8 @@
  *
  * Wrapped: the rows are put one after the other, and cut after every max_length tokens. The rows
  * are not truncated: max_length is the length of packed rows. A row that spans up to LONG_PIECES
- * packed rows is tokenized again for each of them; the ids of longer rows are kept (long_rows.h),
- * so that the work of an epoch stays proportional to the tokens, however long a row is.
+ * packed rows is tokenized again for each of them. The ids of longer rows are kept (long_rows.h).
+ * So the work of an epoch is proportional to the number of tokens, even if rows are very long.
  *
  * Best-fit decreasing: a window of neighboring rows is sorted by length, longest first, with equal
  * lengths in the order of the file. The room of a packed row is the number of tokens that can still
