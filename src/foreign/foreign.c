@@ -344,6 +344,26 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
+/* Return true if `key` belongs to a state in 8 bits, and the optimizer of this run keeps states in 8
+ * bits, too. */
+static bool is_part_of_8bit_state(const fsdp_foreign_run *run, const char *key)
+{
+    return strcmp(fsdp_optimizer_name(run->optimizer), "adamw_8bit") == 0 &&
+           (strncmp(key, "absmax", 6) == 0 || strncmp(key, "qmap", 4) == 0);
+}
+
+/* Return the error for a parameter whose states have 8 bits in the checkpoint and 32 bits here. */
+static fsdp_status refuse_8bit_state(const fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
+{
+    return fsdp_error(
+        FSDP_ERR_UNSUPPORTED,
+        "%s: the states of %s have 8 bits there, and adamw_8bit of this run keeps them in float32: "
+        "the parameter has fewer elements than min_8bit_size of this run, or it has one "
+        "dimension, which bitsandbytes stores in 8 bits from 4096 elements on. To begin from the "
+        "weights without the optimizer's state: fsdp checkpoint convert, then --model",
+        run->paths->optimizer, slot->name);
+}
+
 /* Match `item`, a state that was saved for a parameter, with the state `key` of this optimizer.
  * Plain values are put into run->state now. The number of steps is also put there now, even if it
  * was saved as a tensor. All other tensors are read later, directly into the optimizer's
@@ -359,6 +379,13 @@ static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *s
         FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
     if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
         return FSDP_OK; /* SGD without momentum saves None as momentum_buffer */
+    if (steps && !known)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: '%s', the number of steps of %s, is neither a number nor a tensor "
+                          "with one element",
+                          run->paths->optimizer, item->fqn, slot->name);
+    if (!steps && !state && is_part_of_8bit_state(run, key))
+        return refuse_8bit_state(run, slot);
     if (!steps && !state)
         return refuse_state(run, key);
     if (steps && !fsdp_state_counts_steps(run->optimizer))
