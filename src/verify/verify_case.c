@@ -263,6 +263,11 @@ void fsdp_verify_max(double *largest, double difference)
         *largest = difference;
 }
 
+double fsdp_verify_relative(double got, double want)
+{
+    return want == 0.0 ? fabs(got) : fabs(got / want - 1.0);
+}
+
 double fsdp_verify_largest(const float *got, const float *want, int64_t n)
 {
     double largest = 0;

@@ -90,6 +90,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_find_base(fsdp_verify_case *c);
 /* If `difference` is larger than *largest, set *largest to it. NaN counts as larger than any
  * number. */
 void fsdp_verify_max(double *largest, double difference);
+/* Return |got - want| / |want|, or |got| if `want` is 0. */
+double fsdp_verify_relative(double got, double want);
 /* Return the largest |got - want| of n elements; NaN if a difference is NaN. */
 double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 

@@ -174,8 +174,9 @@ fsdp_status fsdp_verify_dcp(fsdp_verify_case *c, const char *name)
     fsdp_json *doc = NULL;
     fsdp_dcp_reader *reader = NULL;
     char *end;
-    long step = strtol(name + strlen("dcp_step"), &end, 10);
-    if (*end || step < 0) {
+    const char *digits = name + strlen("dcp_step");
+    long step = strtol(digits, &end, 10);
+    if (end == digits || *end || step < 0) {
         fsdp_verify_skipped(c, name, "its name is not dcp_step<number>");
         return FSDP_OK;
     }

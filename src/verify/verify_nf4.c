@@ -168,7 +168,7 @@ static fsdp_status compare_scales(const nf4_case *q, float mean, uint8_t *bits, 
     for (int64_t i = 0; i < q->blocks; i++)
         sum += (double)q->absmax[i];
     const double exact = sum / (double)q->blocks;
-    fsdp_verify_compared(q->c, fabs((double)mean / exact - 1.0), 4.0 * (double)FLT_EPSILON,
+    fsdp_verify_compared(q->c, fsdp_verify_relative((double)mean, exact), 4.0 * (double)FLT_EPSILON,
                          "relative", "nf4: double.mean");
     quantize_scales(q, mean, bits, scale, back);
     FSDP_TRY(compare_floats(q, "double.scale", scale, nested));

@@ -308,7 +308,7 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     FSDP_TRY(fsdp_clip_grad_norm(list, max_norm, &options, &total, NULL));
     snprintf(name, sizeof name, "%s.total_norm", unit);
     FSDP_TRY(fsdp_verify_read_part(file, name, 0, 1, &want));
-    fsdp_verify_compared(c, fabs(total / (double)want[0] - 1), tolerance, "relative",
+    fsdp_verify_compared(c, fsdp_verify_relative(total, (double)want[0]), tolerance, "relative",
                          "clip.safetensors: %s", name);
     fsdp_free(want);
     for (size_t i = 0; i < list->n; i++) {
