@@ -115,8 +115,8 @@ static fsdp_status find_model(const fsdp_conversion *run, char **dir)
     return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return the name of the floating-point dtype in which most bytes of the target are written, or NULL
- * if there is none. */
+/* Return the name of the floating-point dtype in which most bytes of the target are written, or
+ * NULL if there is none. */
 static const char *written_dtype(const fsdp_conversion *run)
 {
     const fsdp_safetensors_dtype *most = NULL;

@@ -346,9 +346,8 @@ static fsdp_status check_updated(const merge *m, const output *o, const fsdp_par
         status = fsdp_checkpoint_entry_check_shape(o->from, expected, parameter->ndim);
     else if (o->nf4.ndim != parameter->ndim ||
              memcmp(o->nf4.shape, expected, (size_t)parameter->ndim * sizeof *expected) != 0)
-        status = fsdp_error(FSDP_ERR_FORMAT,
-                            "%s: tensor '%s': its quant_state gives another shape", o->from->path,
-                            o->from->name);
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': its quant_state gives another shape",
+                            o->from->path, o->from->name);
     if (status == FSDP_OK && parameter->ndim != 2)
         status = fsdp_error(FSDP_ERR_UNSUPPORTED,
                             "%s: tensor '%s' has %d dimensions, and only matrices are merged",

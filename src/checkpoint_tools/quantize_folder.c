@@ -83,9 +83,9 @@ typedef struct folder_run {
     size_t n, cap;
     weight now;
     fsdp_too_large too_large; /* elements that became infinite as float16 */
-    float *values;     /* [PIECE] */
-    char *raw, *bytes; /* [8 * PIECE] raw: a piece as it was read; bytes: the piece as it is
-                          written */
+    float *values;            /* [PIECE] */
+    char *raw, *bytes;        /* [8 * PIECE] raw: a piece as it was read; bytes: the piece as it is
+                                 written */
 } folder_run;
 
 /* --- which tensors are written --- */
@@ -178,8 +178,8 @@ static fsdp_status check_weight(const fsdp_checkpoint_entry *entry, const fsdp_p
     FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, parameter->shape, parameter->ndim));
     if (is_floating(fsdp_safetensors_dtype_by_name(entry->dtype_name)))
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s' of %s cannot be quantized", entry->path,
-                      entry->name, entry->dtype_name);
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s' of %s cannot be quantized",
+                      entry->path, entry->name, entry->dtype_name);
 }
 
 /* Set *quantized to true if the tensor is the weight of a parameter that is to be quantized. */

@@ -5,8 +5,8 @@
 
 #include "src/base/alloc.h"
 
-/* Return how many of n elements are infinite or NaN in `halves` and finite in `raw`. The elements of
- * `raw` that are not finite are recognized by the exponent, which is in the last two bytes of an
+/* Return how many of n elements are infinite or NaN in `halves` and finite in `raw`. The elements
+ * of `raw` that are not finite are recognized by the exponent, which is in the last two bytes of an
  * element. */
 static int64_t count(const unsigned char *halves, const unsigned char *raw,
                      const fsdp_safetensors_dtype *from, size_t n)

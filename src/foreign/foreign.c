@@ -344,8 +344,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* Return true if `key` belongs to a state in 8 bits, and the optimizer of this run keeps states in 8
- * bits, too. */
+/* Return true if `key` belongs to a state in 8 bits, and the optimizer of this run keeps states in
+ * 8 bits, too. */
 static bool is_part_of_8bit_state(const fsdp_foreign_run *run, const char *key)
 {
     return strcmp(fsdp_optimizer_name(run->optimizer), "adamw_8bit") == 0 &&

@@ -68,9 +68,8 @@ static fsdp_sharding_strategy strategy_of(const variables *v, const fsdp_options
 fsdp_status fsdp_environment_read(bool has_precision, fsdp_environment_options *environment)
 {
     const size_t first = has_precision ? 1 : 0;
-    const fsdp_options_spec spec = {.program = "environment",
-                                    .table = table + first,
-                                    .count = FSDP_LENGTH(table) - first};
+    const fsdp_options_spec spec = {
+        .program = "environment", .table = table + first, .count = FSDP_LENGTH(table) - first};
     char name[] = "environment", *argv[] = {name, NULL};
     variables v = {0};
     fsdp_options *options;

@@ -244,13 +244,14 @@ static fsdp_status check_member(const plan *p, const fsdp_module *first,
     char path[256], first_path[256];
     if (same_options(options, of_first) || same_options(options, &p->inside))
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "auto_wrap: '%s' is in one unit with '%s' (--blocks-per-unit, --joint-units), "
-                      "whose options the unit has, so the other options of '%s' would have no "
-                      "effect: give both the same (--unit-mp-policy), or make them units of their "
-                      "own",
-                      fsdp_module_path(m, path, sizeof path),
-                      fsdp_module_path(first, first_path, sizeof first_path), path);
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "auto_wrap: '%s' is in one unit with '%s' (--blocks-per-unit, --joint-units), "
+        "whose options the unit has, so the other options of '%s' would have no "
+        "effect: give both the same (--unit-mp-policy), or make them units of their "
+        "own",
+        fsdp_module_path(m, path, sizeof path),
+        fsdp_module_path(first, first_path, sizeof first_path), path);
 }
 
 static bool is_joint(const plan *p, const fsdp_module *m)
@@ -457,8 +458,8 @@ static fsdp_status make_neighbors(const plan *p, bool inside, fsdp_group *group,
         for (size_t k = 0; k < n; k++)
             modules[k] = members[k]->module;
         for (size_t k = 1; k < n && status == FSDP_OK; k++)
-            status = check_member(p, modules[0], &members[0]->options, modules[k],
-                                  &members[k]->options);
+            status =
+                check_member(p, modules[0], &members[0]->options, modules[k], &members[k]->options);
         if (n && status == FSDP_OK)
             status = fsdp_make_unit(modules, n, group, device, &members[0]->options, true);
     }

@@ -476,8 +476,7 @@ static void finish_after_signal(first *f)
     if (f->ends == FSDP_ENDS_FAILED) {
         fprintf(stderr, "fsdp launch: %s\n", f->how);
         finish(f, FSDP_EXIT_FAILURE, f->how);
-    } else if (f->ends == 0 && f->signal_number == SIGUSR1 &&
-               f->job->launch->is_subcommand) {
+    } else if (f->ends == 0 && f->signal_number == SIGUSR1 && f->job->launch->is_subcommand) {
         finish(f, FSDP_EXIT_OK, f->cause);
     } else {
         finish(f, fsdp_exit_of_signal(f->signal_number), f->cause);

@@ -29,7 +29,7 @@ typedef enum fsdp_hosts_kind {
     /* No rank of this host is running any more. Integers: round, and how the ranks ended (bits of
      * fsdp_hosts_ends). Text: how the first rank failed, or "". */
     FSDP_HOSTS_QUIET,
-    FSDP_HOSTS_IDLE,      /* integer: round; neither ranks nor daemon are running any more */
+    FSDP_HOSTS_IDLE, /* integer: round; neither ranks nor daemon are running any more */
     /* --- from the first launcher to another one --- */
     /* The launcher may not take part. Integer: index of the shared word that differs, or -1. Text:
      * why. */

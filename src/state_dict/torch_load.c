@@ -187,8 +187,8 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
         FSDP_TRY(has_tensor(l, v, &has));
     if (!has)
         return pass_over(l, v, n_keys);
-    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s with a tensor in it, which is not read", l->path,
-                      fsdp_pickle_describe(v, text, sizeof text));
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s with a tensor in it, which is not read",
+                      l->path, fsdp_pickle_describe(v, text, sizeof text));
 }
 
 static fsdp_status load(loading *l)

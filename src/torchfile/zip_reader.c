@@ -14,7 +14,7 @@
 enum {
     MAX_COMMENT_BYTES = 65535, /* limit of the length of the comment after the end record */
     FLAG_ENCRYPTED = 1,
-    LOCAL_CRC = 14, /* offset of the checksum in a local header */
+    LOCAL_CRC = 14,       /* offset of the checksum in a local header */
     BLOCK_BYTES = 4 << 20 /* bytes that are checksummed at one time */
 };
 

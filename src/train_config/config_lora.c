@@ -63,8 +63,8 @@ static fsdp_status end_list(const fsdp_option_list *list, const char ***names)
  * "all-linear". PEFT expects a string for these, and a list for names. */
 static bool is_pattern(const fsdp_option_list *list)
 {
-    return list->count == 1 &&
-           (strcasecmp(list->items[0], "all-linear") == 0 || strpbrk(list->items[0], "*+?()[]{}|\\^$"));
+    return list->count == 1 && (strcasecmp(list->items[0], "all-linear") == 0 ||
+                                strpbrk(list->items[0], "*+?()[]{}|\\^$"));
 }
 
 static fsdp_status set_targets(const fsdp_option_list *list, const char ***owned,

@@ -75,10 +75,11 @@ fsdp_status fsdp_verify_optimizer_read(fsdp_json_node options, const char *class
         return read_adafactor(options, &o->adafactor);
     }
     if (strcmp(class_name, "AdamW") != 0 && strcmp(class_name, "Adam") != 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "the optimizer %s: reference runs with AdamW, Adam, SGD and Adafactor are "
-                          "verified here",
-                          class_name);
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "the optimizer %s: reference runs with AdamW, Adam, SGD and Adafactor are "
+            "verified here",
+            class_name);
     o->kind = FSDP_VERIFY_ADAMW;
     return read_adamw(options, class_name, &o->adamw);
 }

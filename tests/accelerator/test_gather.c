@@ -151,8 +151,9 @@ static void check_metrics(fsdp_test *t, const fsdp_accelerator_options *options,
     fsdp_accelerator_destroy(a);
 }
 
-/* A tensor may have more rows than the batch. Only the last batches of the epoch, which have repeated
- * examples, are cut. 2 ranks read 7 rows in batches of 2, so 3 rows are left for the last ones. */
+/* A tensor may have more rows than the batch. Only the last batches of the epoch, which have
+ * repeated examples, are cut. 2 ranks read 7 rows in batches of 2, so 3 rows are left for the last
+ * ones. */
 TEST_RANKS(gather_for_metrics_cuts_only_at_the_end_of_the_epoch, 2)
 {
     fsdp_accelerator *a = open_accelerator(t, NULL);

@@ -17,8 +17,8 @@ static fsdp_status gather_short_of_memory(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_device_create(NULL, &device));
     FSDP_TRY(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){2}, values,
                                    FSDP_TAG_PARAM, &local));
-    fsdp_status status = fsdp_dtensor_from_local(local, group, (fsdp_placement){FSDP_SHARD, 0},
-                                                 (int64_t[]){4});
+    fsdp_status status =
+        fsdp_dtensor_from_local(local, group, (fsdp_placement){FSDP_SHARD, 0}, (int64_t[]){4});
     if (status == FSDP_OK) {
         fsdp_alloc_fail_at(fsdp_group_rank(group) == 1 ? *n : 0);
         status = fsdp_full_tensor(local, &full);

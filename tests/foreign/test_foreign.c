@@ -27,7 +27,11 @@ typedef struct layout {
     bool flat;                 /* options by parameter */
     /* With by_number, the list param_names of the group. WRAPPED: activation checkpointing has put
      * its part before the last part of each name. UNKNOWN: no name is one of the model. */
-    enum { NO_NAMES, WRAPPED, UNKNOWN } param_names;
+    enum {
+        NO_NAMES,
+        WRAPPED,
+        UNKNOWN
+    } param_names;
 } layout;
 
 static void test_path(fsdp_test *t, const char *ending, char path[64])
@@ -104,12 +108,11 @@ static fsdp_status put_param_names(const state_case *c, const layout *l, fsdp_st
         items[i] = (fsdp_plain){.kind = FSDP_PLAIN_STR, .as.text = names[i]};
     }
     const fsdp_plain list = {.kind = FSDP_PLAIN_LIST, .as.list = {items, c->list.n}};
-    return put(to,
-               (fsdp_state_key[]){{.name = "optimizer"},
-                                  {.name = "param_groups"},
-                                  {.index = 0},
-                                  {.name = "param_names"}},
-               4, &(fsdp_state_entry){.value = &list});
+    return put(
+        to,
+        (fsdp_state_key[]){
+            {.name = "optimizer"}, {.name = "param_groups"}, {.index = 0}, {.name = "param_names"}},
+        4, &(fsdp_state_entry){.value = &list});
 }
 
 static fsdp_status put_params(const state_case *c, const layout *l, fsdp_state_dict *to)
@@ -241,12 +244,13 @@ static void check_layout(fsdp_test *t, const layout *l, state_case_optimizer kin
 
 TEST_RANKS(keys_are_found_under_any_prefix, 2)
 {
-    static const layout layouts[] = {{"model.", "optim.", "", false, false, NO_NAMES},
-                                     {"app.model.", "app.optim.", "", false, false, NO_NAMES},
-                                     {"model.", "optimizer.", "module.", false, false, NO_NAMES},
-                                     {"a.b.state_dict.", "a.c.", "_orig_mod.", false, false, NO_NAMES},
-                                     {"", "", "", false, true, NO_NAMES},
-                                     {"model.", "optim.", "module.", false, true, NO_NAMES}};
+    static const layout layouts[] = {
+        {"model.", "optim.", "", false, false, NO_NAMES},
+        {"app.model.", "app.optim.", "", false, false, NO_NAMES},
+        {"model.", "optimizer.", "module.", false, false, NO_NAMES},
+        {"a.b.state_dict.", "a.c.", "_orig_mod.", false, false, NO_NAMES},
+        {"", "", "", false, true, NO_NAMES},
+        {"model.", "optim.", "module.", false, true, NO_NAMES}};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         check_layout(t, &layouts[i], STATE_CASE_ADAMW);
         CHECK_HERE();
