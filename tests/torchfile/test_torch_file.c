@@ -273,7 +273,7 @@ TEST(big_endian_files_are_refused_by_name)
 {
     torch_bytes file = torch_fixture_bytes(t, "no_crc.pt");
     CHECK_HERE();
-    memcpy(file.data + torch_find(t, file, 0, "little", 6), "bigPK\7\10", 7);
+    memcpy(file.data + torch_find(t, file, 0, "little", 6), "bigPK\7\10\0\0\0\0", 11);
     size_t central =
         torch_find(t, file, torch_find(t, file, 0, "PK\1\2", 4), "no_crc/byteorder", 16);
     CHECK_HERE();
