@@ -77,7 +77,7 @@ TEST(an_answer_cannot_be_reflected)
 TEST(garbage_is_refused)
 {
     static const char *const garbage[] = {"GET / HTTP/1.1\r\nHost: host0:29500\r\n\r\n......",
-                                          "fsdphost\0\0\0\2................................"};
+                                          "fsdphost\0\0\0\377................................"};
     static const char *const reasons[] = {"this is not fsdp launch", "of another version"};
     NEEDS_NETTLE();
     for (int i = 0; i < 2; i++) {

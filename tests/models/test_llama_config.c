@@ -291,7 +291,7 @@ TEST(what_cannot_be_is_refused_by_name)
         {LLAMA ",\"rms_norm_eps\":0}", FSDP_ERR_FORMAT, "rms_norm_eps: expected a positive number"},
         {LLAMA ",\"pad_token_id\":-101}", FSDP_ERR_FORMAT, "pad_token_id: expected"},
         {LLAMA ",\"pad_token_id\":100}", FSDP_ERR_FORMAT, "pad_token_id: expected"},
-        {LLAMA ",\"eos_token_id\":-1}", FSDP_ERR_FORMAT, "eos_token_id: expected"},
+        {LLAMA ",\"eos_token_id\":-2}", FSDP_ERR_FORMAT, "eos_token_id: expected"},
         {LLAMA ",\"bos_token_id\":[\"a\"]}", FSDP_ERR_FORMAT, "bos_token_id[0]: expected"},
         {LLAMA ",\"rope_theta\":0}", FSDP_ERR_FORMAT, "rope_theta: expected a positive number"},
         {LLAMA ",\"partial_rotary_factor\":0.5}", FSDP_ERR_UNSUPPORTED, "partial_rotary_factor"},

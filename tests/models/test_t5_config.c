@@ -229,7 +229,7 @@ TEST(what_cannot_be_is_refused_by_name)
          "relative_attention_max_distance: expected a distance greater than half the buckets"},
         {"{" MINIMAL ",\"pad_token_id\":100}", FSDP_ERR_FORMAT,
          "pad_token_id: expected an integer from 0 to 99, found 100"},
-        {"{" MINIMAL ",\"eos_token_id\":-1}", FSDP_ERR_FORMAT, "eos_token_id"},
+        {"{" MINIMAL ",\"eos_token_id\":-2}", FSDP_ERR_FORMAT, "eos_token_id"},
         {"{" REQUIRED ",\"decoder_start_token_id\":null}", FSDP_ERR_FORMAT,
          "decoder_start_token_id: expected an integer, 0 or more, found null"},
         {"{" MINIMAL ",\"tie_word_embeddings\":\"no\"}", FSDP_ERR_FORMAT,
