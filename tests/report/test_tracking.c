@@ -153,6 +153,30 @@ TEST(a_torn_last_line_of_csv_is_removed_and_another_file_is_refused)
     ASSERT_ERROR(fsdp_metrics_csv_open(path, 9, &csv), FSDP_ERR_FORMAT, "m.csv");
 }
 
+/* The file is larger than 100 MB, the limit for files that are read as a whole. */
+TEST(a_long_run_resumes_its_csv)
+{
+    static const char step[] = "step,99,1\n";
+    fsdp_metrics_csv *csv;
+    const char *path = in(t, "m.csv");
+    char *block = fsdp_calloc(100000, sizeof step - 1);
+    ASSERT(block);
+    for (int i = 0; i < 100000; i++)
+        memcpy(block + (size_t)i * (sizeof step - 1), step, sizeof step - 1);
+    ASSERT_OK(fsdp_metrics_csv_open(path, -1, &csv));
+    fsdp_metrics_csv_close(csv);
+    FILE *file = fopen(path, "a");
+    fputs("step,1,1\n", file);
+    for (int i = 0; i < 101; i++)
+        ASSERT(fwrite(block, 100000, sizeof step - 1, file) == sizeof step - 1);
+    fputs("step,2,1\n", file);
+    ASSERT(fclose(file) == 0);
+    fsdp_free(block);
+    ASSERT_OK(fsdp_metrics_csv_open(path, 9, &csv));
+    fsdp_metrics_csv_close(csv);
+    ASSERT(fsdp_ends_with(get(path), "gen_len\nstep,1,1\nstep,2,1\n"));
+}
+
 /* No step of the run fails when the program does, and the default action of SIGPIPE stays. */
 TEST(a_program_that_dies_does_not_end_the_run)
 {
