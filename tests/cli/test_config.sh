@@ -129,6 +129,10 @@ refused another_number_of_ranks_is_refused "dp_replicate_size times dp_shard_siz
 fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
 run config -o - distributed_type=MULTI_GPU num_processes=2
 check several_cards_are_not_fsdp grep -qx 'distributed_type: MULTI_GPU' out
+for choice in 5 multi-GPU; do
+    run config -o - distributed_type=$choice num_processes=2
+    check "nor_are_they_as_$choice" grep -qx 'distributed_type: MULTI_GPU' out
+done
 run config -o - distributed_type=MULTI_GPU use_fsdp=yes num_processes=2
 check unless_it_is_asked_for grep -qx 'distributed_type: FSDP' out
 tally
