@@ -118,7 +118,8 @@ static void append_environment(fsdp_str *out, const fsdp_options_spec *spec)
          "Where models are looked for that are given by their name on the hub.", "model"},
         {"CUDA_VISIBLE_DEVICES", "The cards that the command may use.", "device"},
         {"TMPDIR", "The folder of log files and of other temporary files.", "log-dir"},
-        {"OMP_NUM_THREADS", "Threads of each rank, unless an option says otherwise.",
+        {"OMP_NUM_THREADS",
+         "Threads of each rank, unless --threads-per-rank or FSDP_THREADS_PER_RANK says otherwise.",
          "threads-per-rank"},
         {"NO_COLOR", "If it is set and not empty, no colors are printed.", NULL},
     };
