@@ -32,6 +32,7 @@ typedef struct run {
     size_t n_ranks, cap_ranks;
     fsdp_metrics_curve losses; /* the training loss of each step */
     bool is_float32;           /* the losses are float32 */
+    char *notes;               /* those of fsdp_metrics_curves */
 } run;
 
 /* --- reading --- */
@@ -130,7 +131,9 @@ static fsdp_status read_found(fsdp_run_kind kind, const char *path, run *r)
     r->is_float32 = curves.is_float32;
     r->losses = curves.loss;
     curves.loss = (fsdp_metrics_curve){0};
+    r->notes = curves.notes;
     fsdp_metrics_curves_fini(&curves);
+    curves.notes = NULL;
     return FSDP_OK;
 }
 
@@ -166,6 +169,7 @@ static void free_runs(run *runs, size_t n)
         fsdp_free(runs[i].ranks);
         fsdp_free(runs[i].losses.points);
     }
+        fsdp_free(runs[i].notes);
     fsdp_free(runs);
 }
 
@@ -326,6 +330,9 @@ static fsdp_status print_all(const run *runs, size_t n, FILE *out, fsdp_compare_
     for (size_t i = 1; i < n; i++) {
         fsdp_compare_losses pair = compare_pair(&runs[0], &runs[i], out);
         if (*losses == FSDP_LOSSES_SAME || pair == FSDP_LOSSES_DIFFER)
+    for (size_t i = 0; i < n; i++)
+        if (runs[i].notes)
+            fprintf(out, "note: %s", runs[i].notes);
             *losses = pair;
     }
     if (fflush(out) != 0)

@@ -63,6 +63,8 @@ fsdp_status fsdp_plot_files(const char *const *paths, size_t n, const fsdp_plot_
         status = labels[read] ? fsdp_run_curves_read(paths[read], &curves[read]) : FSDP_ERR_NOMEM;
         runs[read] = (fsdp_plot_run){labels[read], &curves[read]};
     }
+        if (status == FSDP_OK && curves[read].notes && options && options->notes)
+            fprintf(options->notes, "note: %s", curves[read].notes);
     if (status == FSDP_OK)
         status = fsdp_plot_loss(runs, n, options, path);
     for (size_t i = 0; i < read; i++) {
