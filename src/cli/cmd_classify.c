@@ -52,6 +52,7 @@ static const fsdp_option table[] = {
      .metavar = "CHAR", .shown_default = "found by the header",
      .help = "CSV: what separates fields: comma, tab, semicolon, bar or a character"},
     {.name = "csv-quotes", .type = FSDP_OPTION_BOOL, PLACE(run.form.csv_quotes), .value = "true",
+     .takes_word = true,
      .help = "CSV: fields may be in quotes; --no-csv-quotes takes quotes for characters"},
     {.name = "max-seq-length", .aliases = "max-length", .type = FSDP_OPTION_INT64,
      PLACE(run.max_seq_length), .value = "0", .bounds = FSDP_BETWEEN(0, 1073741824),

@@ -107,6 +107,7 @@ static const fsdp_option table[] = {
     {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
      .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
+     .takes_word = true,
      .help = "gather units again for every token: less memory, more time"},
     FSDP_DEVICE_OPTION(offsetof(generate_config, run.device)),
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",

@@ -37,7 +37,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .help = "a search ends when num-beams beams have ended and, unless true, the others are not " \
              "better now (false) or can no longer become so (never)"},                             \
     {.name = "do-sample", FSDP_SETTING(at, do_sample), .type = FSDP_OPTION_BOOL,                   \
-     FSDP_FILE_OR("false"),                                                                        \
+     .takes_word = true, FSDP_FILE_OR("false"),                                                    \
      .help = "draw tokens by their probability; else the most likely one is taken"},               \
     {.name = "temperature", FSDP_SETTING_X(at, temperature), FSDP_FILE_OR("1"),                    \
      .bounds = FSDP_ABOVE(0), .help = "of --do-sample: logits are divided by it"},                 \
@@ -85,7 +85,7 @@ extern const char *const fsdp_early_stopping_choices[];
      FSDP_SETTING_LIST(at, exponential_decay_length_penalty), .metavar = "N,X",                    \
      .help = "after N tokens, the end becomes likelier by the factor X per token"},                \
     {.name = "renormalize-logits", FSDP_SETTING(at, renormalize_logits),                           \
-     .type = FSDP_OPTION_BOOL, FSDP_FILE_OR("false"),                                              \
+     .type = FSDP_OPTION_BOOL, .takes_word = true, FSDP_FILE_OR("false"),                          \
      .help = "beam search: scores are probabilities again after options above changed them"}
 
 #define FSDP_SETTING(at, name)                                                                     \
