@@ -278,9 +278,9 @@ static fsdp_status log_row(fsdp_log_csv *csv, const char *name, double value)
 
 TEST(a_log_continues_a_csv_file_and_refuses_others)
 {
-    static const char *const others[] = {"kind,step\n",   "text\n",     "step",      "step,\"a\n",
-                                         "step,\"a\"b\n", "step,a\"\n", "step,,a\n", "\n",
-                                         "\"\"\n"};
+    static const char *const others[] = {"kind,step\n", "text\n",       "st",        "step,\"a\n",
+                                         "kind,step",   "step,a\"\n",   "step,,a\n", "\n",
+                                         "\"\"\n",      "step,\"a\"b\n"};
     static const char cut[] = "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n2,4,";
     const char *path = in(t, "log.csv");
     fsdp_log_csv *csv;
@@ -290,6 +290,11 @@ TEST(a_log_continues_a_csv_file_and_refuses_others)
     ASSERT_OK(log_row(csv, "a \"b\"", 5));
     ASSERT_OK(log_row(csv, "d", 6));
     ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c,d\n1,2,3,\n1,5.0,,\n1,,,6.0\n");
+    fsdp_log_csv_close(csv);
+    ASSERT_OK(fsdp_file_write(path, "step,a", 6)); /* written by hand */
+    ASSERT_OK(fsdp_log_csv_open(path, &csv));
+    ASSERT_OK(log_row(csv, "a", 5));
+    ASSERT_STR(get(path), "step,a\n1,5.0\n");
     fsdp_log_csv_close(csv);
     for (size_t i = 0; i < FSDP_LENGTH(others); i++) {
         ASSERT_OK(fsdp_file_write(path, others[i], strlen(others[i])));
