@@ -320,6 +320,8 @@ static fsdp_status add_row(const char *path, int64_t number, char *line, const c
             return wrong_line(path, number, "a value is not a number");
     if (isnan(values[STEP]))
         return wrong_line(path, number, "the row has no step");
+    if (!(values[STEP] >= 0 && values[STEP] <= 0x1p53))
+        return wrong_line(path, number, "the step is not a number from 0 to 2^53");
     FSDP_TRY(fsdp_metrics_curve_add(is_step ? &curves->loss : &curves->validation, values[STEP],
                                     values[LOSS]));
     if (is_step && !isnan(values[RATE]))
