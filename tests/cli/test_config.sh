@@ -135,4 +135,23 @@ for choice in 5 multi-GPU; do
 done
 run config -o - distributed_type=MULTI_GPU use_fsdp=yes num_processes=2
 check unless_it_is_asked_for grep -qx 'distributed_type: FSDP' out
+# --- a signal during a menu leaves the terminal as it was ---
+if script -qec true /dev/null >/dev/null 2>&1; then
+    cat >menu.sh <<'end'
+stty -g >before
+(
+    until grep -q 'arrow or number keys' typed; do sleep 0.1; done
+    sleep 0.2
+    stty -g </dev/tty >during
+    kill -TERM "$(cat pid)"
+) &
+sh -c 'echo $$ >pid; exec "$0" config -o menu.yaml' "$1"
+stty -g >after
+end
+    TERM=xterm capture timeout 30 script -qefc "sh menu.sh '$fsdp'" typed
+    check a_menu_changes_the_terminal [ -s during -a "$(cat before)" != "$(cat during)" ]
+    check a_signal_leaves_it_as_before cmp -s before after
+else
+    skip a_signal_leaves_it_as_before 'there is no script(1)'
+fi
 tally
