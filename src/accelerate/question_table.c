@@ -331,7 +331,7 @@ fsdp_status fsdp_answers_check(const fsdp_answers *a)
                           "distributed_type=NO or FSDP");
     const long replicas = atol(fsdp_answer(a, "parallelism_config_dp_replicate_size"));
     const long shards = atol(fsdp_answer(a, "parallelism_config_dp_shard_size"));
-    if (has_parallelism(a) && replicas * shards != ranks)
+    if (has_parallelism(a) && (ranks % replicas != 0 || ranks / replicas != shards))
         return fsdp_error(FSDP_ERR_INVALID,
                           "dp_replicate_size=%ld times dp_shard_size=%ld is not num_processes=%ld",
                           replicas, shards, ranks);
