@@ -39,7 +39,7 @@ static const fsdp_option table[] = {
      .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     FSDP_QUANTIZE_OPTIONS(offsetof(generate_config, run.quantize)),
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
-     .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
+     .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
      .metavar = "TEXT", .help = "a text, like those without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),

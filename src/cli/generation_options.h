@@ -22,12 +22,12 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_BETWEEN(1, 1000000), .group = "generation", .help = "most tokens to generate"}, \
     {.name = "max-length", FSDP_SETTING_INT(at, max_length), .shown_default = "none",              \
      .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
-     .help = "the same with the prompt, or T5's start token, counted"},                            \
+     .help = "most tokens, with the prompt, or T5's start token, counted"},                        \
     {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
      .bounds = FSDP_BETWEEN(0, 1000000), .help = "fewest tokens to generate"},                     \
     {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
      .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
-     .help = "the same with the prompt, or T5's start token, counted"},                            \
+     .help = "fewest tokens, with the prompt, or T5's start token, counted"},                      \
     {.name = "num-beams", FSDP_SETTING_INT(at, num_beams), FSDP_FILE_OR("1"),                      \
      .bounds = FSDP_BETWEEN(1, 10000), .help = "beam search with so many beams; 1: none"},         \
     {.name = "length-penalty", FSDP_SETTING_X(at, length_penalty), FSDP_FILE_OR("1"),              \
