@@ -106,7 +106,11 @@ OMP_NUM_THREADS=5 run -n 2 sh -c 'echo $OMP_NUM_THREADS'
 if [ "$(sort -u "$dir/out")" = 5 ]; then ok omp_num_threads_is_kept_if_set
 else bad omp_num_threads_is_kept_if_set "other output"; fi
 
-# threads NAME VALUE [ORIGIN]: what the last command printed for --threads-per-rank
+run -n 2 --no-python true
+expect a_program_that_is_named_as_a_boolean_runs 0
+run -n 2 --use_fsdp --fsdp_offload_params true sh -c 'echo $FSDP_OFFLOAD_PARAMS'
+expect an_option_of_accelerate_takes_a_word 0 '^true$' out
+# threads NAME VALUE: what the last command printed for --threads-per-rank
 threads() {
     if [ "$(sed -n 's/^#* *threads-per-rank: *//p' "$dir/out" | sed 's/  *#/ #/' | sort -u | tr '\n' '|')" = "$2|" ]; then ok "$1"
     else bad "$1" "not '$2'"; fi
