@@ -600,7 +600,7 @@ TEST(a_file_that_is_copied_keeps_its_permissions)
     ASSERT_INT(st.st_mode & 07777, 0600);
 }
 
-/* No data is readable for other users at any time, not even under the temporary name. */
+/* The file under the temporary name has the same permissions, so other users can read no data. */
 TEST(a_file_that_is_replaced_keeps_its_permissions)
 {
     fsdp_atomic_file *file;
