@@ -24,11 +24,12 @@
  *
  * On the command line, an option is --name value, --name=value, or -n value if n is a one-letter
  * alias. In names, dashes and underscores are equivalent. A boolean is --name or --no-name, or has
- * a value (true/false/yes/no/on/off/1/0), which may be the next word. A value that begins with --
- * must be given as --name=value. If an option is given several times, its last value counts. The
- * word -- ends the options. A word that is neither an option nor an option's value is positional.
- * Every program also has --help (-h), --print-config, and --config FILE.yaml. If the value of
- * --config begins with "{", it is not a file name, but the YAML text itself.
+ * a value (true/false/yes/no/on/off/1/0). This value may be the next word; in a program with
+ * positional words only if fsdp_option.takes_word is set. A value that begins with -- must be given
+ * as --name=value. If an option is given several times, its last value counts. The word -- ends the
+ * options. A word that is neither an option nor an option's value is positional. Every program also
+ * has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins with
+ * "{", it is not a file name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
@@ -167,6 +168,11 @@ typedef struct fsdp_option {
      * command has no positional words: --fsdp full_shard auto_wrap. A LIST always takes them:
      * --report_to tensorboard csv */
     bool takes_words;
+    /** BOOL, BOOL_OR_INT: in a command that has positional words, the word after the flag may be
+     * its value, too: --do_sample True. Without this field, a value needs an equals sign there
+     * (--json=true), because the word may be a positional one: generate --json no. In a command
+     * without positional words, every switch takes such a word */
+    bool takes_word;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 

@@ -2,6 +2,7 @@
 #include "src/accelerate/menu.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -125,23 +126,70 @@ static bool press(int key, const char *const *words, size_t count, size_t *posit
     return key == '\r' || key == '\n';
 }
 
+/* ---- the terminal while keys are read ---- */
+
+/* Signals that end the program. They must not leave the terminal without echo. */
+static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+enum {
+    ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals
+};
+
+/* What the handler restores; there is one menu at a time. */
+static struct {
+    int fd;
+    struct termios before;
+    struct sigaction actions[ENDING_SIGNALS];
+} terminal;
+
+/* Restore the terminal, and let the signal end the program: SA_RESETHAND has restored its default
+ * action. */
+static void restore_and_end(int number)
+{
+    (void)tcsetattr(terminal.fd, TCSANOW, &terminal.before);
+    raise(number);
+}
+
+/* Set the terminal so that each key is read at once and not echoed. */
+static void begin_keys(int fd, const struct termios *before)
+{
+    struct sigaction action = {.sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+    struct termios raw = *before;
+    terminal.fd = fd;
+    terminal.before = *before;
+    action.sa_handler = restore_and_end;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
+        sigaction(ending_signals[i], NULL, &terminal.actions[i]);
+        if (terminal.actions[i].sa_handler == SIG_DFL)
+            sigaction(ending_signals[i], &action, NULL);
+    }
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(fd, TCSADRAIN, &raw);
+}
+
+static void end_keys(void)
+{
+    tcsetattr(terminal.fd, TCSADRAIN, &terminal.before);
+    for (size_t i = 0; i < ENDING_SIGNALS; i++)
+        sigaction(ending_signals[i], &terminal.actions[i], NULL);
+}
+
 static fsdp_status choose_by_keys(const fsdp_menu_io *io, const char *prompt,
                                   const char *const *words, size_t count, size_t initial,
                                   size_t *chosen)
 {
-    struct termios before, raw;
+    struct termios before;
     const int fd = fileno(io->in);
     if (tcgetattr(fd, &before) != 0)
         return choose_by_line(io, prompt, words, count, initial, chosen);
-    raw = before;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
     fprintf(io->out,
             "%s\nPlease select a choice using the arrow or number keys, and selecting with enter\n",
             prompt);
     fflush(io->out);
-    tcsetattr(fd, TCSADRAIN, &raw);
+    begin_keys(fd, &before);
     *chosen = initial;
     draw(io->out, words, count, *chosen);
     int key;
@@ -155,7 +203,7 @@ static fsdp_status choose_by_keys(const fsdp_menu_io *io, const char *prompt,
         if (made)
             break;
     } while (true);
-    tcsetattr(fd, TCSADRAIN, &before);
+    end_keys();
     if (key == KEY_CTRL_C || key == KEY_CTRL_D)
         return fsdp_error(FSDP_ERR_STATE, "interrupted: nothing was written");
     return key == KEY_END ? input_ended(prompt) : FSDP_OK;

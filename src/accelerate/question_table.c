@@ -237,7 +237,7 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
     {.key = "dynamo", .section = "", .prompt = "Do you wish to optimize your script with torch dynamo?[yes/NO]:", .kind = FSDP_ASK_YES_NO,
      .value = "false", .applies = always, .refuse = refuse_dynamo},
     {.key = "use_deepspeed", .section = "", .prompt = "Do you want to use DeepSpeed? [yes/NO]: ", .kind = FSDP_ASK_YES_NO, .value = "false",
-     .applies = is_gpu_or_single, .refuse = refuse_deepspeed, .needs = "GPUs"},
+     .applies = is_gpu_or_single, .refuse = refuse_deepspeed, .needs = "distributed_type=NO, FSDP or MULTI_GPU"},
     {.key = "use_fsdp", .section = "", .prompt = "Do you want to use FullyShardedDataParallel? [yes/NO]: ", .kind = FSDP_ASK_YES_NO,
      .value = "false", .default_without_questions = "true", .applies = is_gpu, .needs = "distributed_type=FSDP or MULTI_GPU"},
     {.key = "fsdp_version", .section = SECTION, .prompt = "What should be your FSDP version? [2]: ", .kind = FSDP_ASK_CHOICE,
@@ -294,7 +294,7 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
     {.key = "num_processes", .prompt = "How many GPU(s) should be used for distributed training? [1]:", .kind = FSDP_ASK_INT,
      .value = "1", .least = 1, .applies = is_gpu, .needs = MULTI},
     {.key = "gpu_ids", .prompt = "What GPU(s) (by id) should be used for training on this machine as a comma-separated list? [all]:",
-     .kind = FSDP_ASK_TEXT, .value = "all", .applies = is_gpu_or_single, .asked = asks_for_gpus, .needs = "GPUs"},
+     .kind = FSDP_ASK_TEXT, .value = "all", .applies = is_gpu_or_single, .asked = asks_for_gpus, .needs = "distributed_type=NO, FSDP or MULTI_GPU"},
     {.key = "enable_cpu_affinity", .prompt = "Would you like to enable numa efficiency? (Currently only supported on NVIDIA hardware). "
      "[yes/NO]: ", .kind = FSDP_ASK_YES_NO, .value = "false", .applies = always, .asked = asks_for_gpus},
     {.key = "mixed_precision", .prompt = "Do you wish to use mixed precision?", .kind = FSDP_ASK_CHOICE, .values = precisions,
@@ -331,7 +331,7 @@ fsdp_status fsdp_answers_check(const fsdp_answers *a)
                           "distributed_type=NO or FSDP");
     const long replicas = atol(fsdp_answer(a, "parallelism_config_dp_replicate_size"));
     const long shards = atol(fsdp_answer(a, "parallelism_config_dp_shard_size"));
-    if (has_parallelism(a) && replicas * shards != ranks)
+    if (has_parallelism(a) && (ranks % replicas != 0 || ranks / replicas != shards))
         return fsdp_error(FSDP_ERR_INVALID,
                           "dp_replicate_size=%ld times dp_shard_size=%ld is not num_processes=%ld",
                           replicas, shards, ranks);

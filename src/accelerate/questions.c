@@ -70,6 +70,14 @@ static fsdp_status wrong_choice(const fsdp_question *q, const char *text)
     return status;
 }
 
+/* Return the index of the choice that `text` names: by its value, by what the menu shows, or by its
+ * number in the menu. Return count_words(q->values) if it names none. */
+static size_t find_choice(const fsdp_question *q, const char *text)
+{
+    const size_t n = count_words(q->values), i = fsdp_menu_find(text, q->values, n);
+    return i == n && q->shown ? fsdp_menu_find(text, q->shown, n) : i;
+}
+
 /* Check the answer `text`, and set *value to the text that the file will have. The caller owns
  * *value. */
 static fsdp_status read_answer(const fsdp_question *q, const char *text, char **value)
@@ -79,13 +87,9 @@ static fsdp_status read_answer(const fsdp_question *q, const char *text, char **
         return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: yes or no%s", q->key, text,
                           q->hint ? q->hint : "");
     if (q->kind == FSDP_ASK_CHOICE) {
-        const size_t n = count_words(q->values);
-        size_t i = fsdp_menu_find(text, q->values, n);
-        if (i == n && q->shown)
-            i = fsdp_menu_find(text, q->shown, n);
-        if (i == n)
+        found = q->values[find_choice(q, text)];
+        if (!found)
             return wrong_choice(q, text);
-        found = q->values[i];
     }
     if (q->kind == FSDP_ASK_INT && !is_integer(text, q->least))
         return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: not a whole number from %ld on", q->key,
@@ -225,6 +229,18 @@ static bool is_given(const fsdp_answers *a, const char *key)
     return false;
 }
 
+/* Return true if the answer `text` to the question `distributed_type` chooses MULTI_GPU. */
+static bool is_multi_gpu(const char *text)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
+        if (strcmp(question(i)->key, "distributed_type") != 0)
+            continue;
+        const char *value = question(i)->values[find_choice(question(i), text)];
+        return value && strcmp(value, "MULTI_GPU") == 0;
+    }
+    return false;
+}
+
 /* Store the answer `value` to all questions whose key is `key`. `distributed_type=FSDP` gives two
  * answers: MULTI_GPU, and use_fsdp=yes. `distributed_type=MULTI_GPU` also gives use_fsdp=no, unless
  * use_fsdp was given, because the default of use_fsdp without questions is yes. */
@@ -234,7 +250,7 @@ static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
     if (strcmp(key, "distributed_type") == 0 && strcasecmp(value, "FSDP") == 0) {
         FSDP_TRY(give(a, "use_fsdp", "yes"));
         value = "MULTI_GPU";
-    } else if (strcmp(key, "distributed_type") == 0 && strcasecmp(value, "MULTI_GPU") == 0 &&
+    } else if (strcmp(key, "distributed_type") == 0 && is_multi_gpu(value) &&
                !is_given(a, "use_fsdp")) {
         FSDP_TRY(give(a, "use_fsdp", "no"));
     }

@@ -80,7 +80,7 @@ static long number(const conversion *c, const char *key)
 }
 
 /* Replace HYBRID_SHARD by its equivalent in FSDP2: a mesh of replicas and shards, with one replica
- * on each machine. */
+ * on each machine. If the file has a mesh already, keep it. */
 static fsdp_status set_mesh(const conversion *c)
 {
     static const char *const others[] = {"parallelism_config_tp_size",
@@ -88,6 +88,11 @@ static fsdp_status set_mesh(const conversion *c)
     const long machines = number(c, "num_machines"), ranks = number(c, "num_processes");
     char text[32];
     fsdp_yaml *mesh;
+    const fsdp_yaml *given = fsdp_yaml_find(c->config, "parallelism_config");
+    if (given && given->kind == FSDP_YAML_MAP && given->n) {
+        say(c, "HYBRID_SHARD is a mesh in FSDP2: the parallelism_config that the file has is kept");
+        return FSDP_OK;
+    }
     if (machines < 2) {
         say(c,
             "HYBRID_SHARD on one machine has one replica, which is what FSDP2 does without a mesh");

@@ -106,11 +106,11 @@ static fsdp_status write_config(fsdp_accelerator *a, const char *project,
     fsdp_json_node row;
     FSDP_TRY(fsdp_tracking_begin(a->tracking, "config", &row));
     fsdp_json_set_str(row, "run_name", NULL);
-    fsdp_json_set_str(row, "project", project);
+    fsdp_json_set_any_str(row, "project", project);
     fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(a->group));
     const fsdp_json_node options = fsdp_json_set_object(row, "config");
     for (size_t i = 0; i < n; i++)
-        fsdp_json_set_str(options, config[i].name, config[i].value);
+        fsdp_json_set_any_str(options, config[i].name, config[i].value);
     return fsdp_tracking_write(a->tracking);
 }
 

@@ -1,5 +1,5 @@
 /* Writes a file that appears atomically: the file is written under a temporary name, synced and
- * renamed, and then its folder is synced. */
+ * renamed, and then its folder is synced. A file that replaces another has its permissions. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -109,17 +109,40 @@ static bool lock_temporary(int fd)
 
 /* ---- writing a file -------------------------------------------------------------------------- */
 
+/* Give the new file the permissions, the group and, if this process may, the owner of the file that
+ * it will replace, as described by `old`. If the group cannot be kept, the members of the new
+ * file's group get only what all users get. A failure is ignored: until then only the owner may
+ * read the new file. */
+static void copy_access(int fd, const struct stat *old)
+{
+    struct stat now;
+    mode_t mode = old->st_mode & 0777;
+    if (fstat(fd, &now) != 0)
+        return;
+    const bool differs = now.st_uid != old->st_uid || now.st_gid != old->st_gid;
+    if (differs && fchown(fd, old->st_uid, old->st_gid) != 0 &&
+        fchown(fd, (uid_t)-1, old->st_gid) != 0 && now.st_gid != old->st_gid)
+        mode = (mode & ~(mode_t)070) | (mode & (mode & 07) << 3);
+    (void)fchmod(fd, mode);
+}
+
 static fsdp_status open_temporary(fsdp_atomic_file *file)
 {
+    struct stat old;
+    const bool replaces = stat(file->path, &old) == 0;
     FSDP_TRY(sweep_left_files(file->path));
     for (int i = 0; i < MAX_NAME_TRIES; i++) {
         fsdp_free(file->temporary);
         file->temporary = fsdp_unfinished_name(file->path, FSDP_UNFINISHED);
         if (!file->temporary)
             return FSDP_ERR_NOMEM;
-        file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0 && lock_temporary(file->fd))
+        file->fd =
+            open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
+        if (file->fd >= 0 && lock_temporary(file->fd)) {
+            if (replaces)
+                copy_access(file->fd, &old);
             return FSDP_OK;
+        }
         if (file->fd < 0 && errno != EEXIST && errno != EINTR)
             break;
         if (file->fd >= 0)

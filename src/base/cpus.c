@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/assert.h"
+
 /* A limit is a number of processors, or a number of bytes of memory. no_limit, or any larger
  * number, means that there is no limit. If memory has no limit, cgroup version 1 gives the size in
  * bytes of the largest possible number of pages, which is larger than no_limit. */
@@ -191,11 +193,27 @@ int64_t fsdp_memory_quota(const char *root)
     return least < no_limit ? (int64_t)least : 0;
 }
 
+void fsdp_cpu_mask_get(fsdp_cpu_mask *mask)
+{
+    *mask = (fsdp_cpu_mask){0};
+    if (sched_getaffinity(0, sizeof *mask, (cpu_set_t *)(void *)mask) != 0)
+        mask->words[0] = 1;
+}
+
+int fsdp_cpu_mask_count(const fsdp_cpu_mask *mask)
+{
+    int count = 0;
+    for (size_t i = 0; i < FSDP_LENGTH(mask->words); i++)
+        count += __builtin_popcountll(mask->words[i]);
+    return count;
+}
+
 int fsdp_available_cpus(void)
 {
-    cpu_set_t allowed;
+    fsdp_cpu_mask allowed;
     const int quota = fsdp_cpu_quota("");
-    int count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    fsdp_cpu_mask_get(&allowed);
+    int count = fsdp_cpu_mask_count(&allowed);
     if (quota > 0 && quota < count)
         count = quota;
     return count > 0 ? count : 1;

@@ -4,14 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Write one byte of a text to `out`. Return the number of bytes, which is at most 4. */
-static size_t show_byte(unsigned char byte, char out[5])
+#include "src/base/str.h"
+
+/* Write the next byte of a text to `out`, or the whole control character of two bytes (U+0080 to
+ * U+009F) with which the text begins. Return the number of bytes written, which is at most 4, and
+ * set *taken to the number of bytes of the text. */
+static size_t show_next(const char *text, char out[5], size_t *taken)
 {
     static const char named[] = "abtnvfr"; /* \a is 7 */
+    const unsigned char byte = (unsigned char)text[0], second = (unsigned char)text[1];
+    *taken = 1;
     if (byte >= 7 && byte < 7 + sizeof named - 1)
         return (size_t)snprintf(out, 5, "\\%c", named[byte - 7]);
     if (byte < ' ' || byte == 0x7f)
         return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)byte);
+    if (byte == 0xc2 && second >= 0x80 && second < 0xa0) {
+        *taken = 2;
+        return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)second);
+    }
     *out = (char)byte;
     return 1;
 }
@@ -20,11 +30,11 @@ fsdp_shown_text fsdp_show_text(const char *text)
 {
     fsdp_shown_text shown = {""};
     static const char more[] = "...";
-    size_t n = 0, fits = 0; /* `fits`: the last end of a character in `shown` after which "..."
-                               still has space */
-    for (; *text; text++) {
+    size_t n = 0, fits = 0, taken; /* `fits`: the last end of a character in `shown` after which
+                                      "..." still has space */
+    for (; *text; text += taken) {
         char bytes[5];
-        const size_t count = show_byte((unsigned char)*text, bytes);
+        const size_t count = show_next(text, bytes, &taken);
         const int continues = ((unsigned char)*text & 0xC0) == 0x80;
         if (!continues && n + sizeof more <= sizeof shown.text)
             fits = n;
@@ -37,4 +47,33 @@ fsdp_shown_text fsdp_show_text(const char *text)
     }
     shown.text[n] = 0;
     return shown;
+}
+
+char *fsdp_show_lines(const char *text)
+{
+    fsdp_str shown = {0};
+    for (size_t taken; *text; text += taken) {
+        char bytes[5];
+        const size_t count = show_next(text, bytes, &taken);
+        if (*text == '\n' || *text == '\t')
+            fsdp_str_append(&shown, text, 1);
+        else
+            fsdp_str_append(&shown, bytes, count);
+    }
+    return fsdp_str_take(&shown);
+}
+
+void fsdp_copy_cut(char *to, size_t size, const char *text)
+{
+    static const char more[] = "...";
+    const size_t n = strlen(text);
+    if (n < size) {
+        memcpy(to, text, n + 1);
+        return;
+    }
+    size_t end = size - sizeof more;
+    while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80)
+        end--;
+    memcpy(to, text, end);
+    memcpy(to + end, more, sizeof more);
 }

@@ -495,7 +495,7 @@ static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
 void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_result *r,
                        fsdp_json_node object)
 {
-    fsdp_json_set_str(object, "shape", c->shape_name);
+    fsdp_json_set_any_str(object, "shape", c->shape_name);
     fsdp_json_set_str(object, "dtype", fsdp_dtype_name(c->dtype));
     fsdp_json_set_i64(object, "ranks", ranks);
     fsdp_json_set_i64(object, "threads_per_rank", c->threads);

@@ -43,7 +43,10 @@ int fsdp_cmd_compare(int argc, char **argv)
     char **files = fsdp_options_positional(options, &count);
     fsdp_compare_losses losses = FSDP_LOSSES_SAME;
     fsdp_status status =
-        fsdp_compare_runs((const char *const *)files, (size_t)count, stdout, &losses);
+        config.same_losses && count < 2
+            ? fsdp_error(FSDP_ERR_INVALID, "--same-losses needs two runs or more: there is only %s",
+                         files[0])
+            : fsdp_compare_runs((const char *const *)files, (size_t)count, stdout, &losses);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK)
         code = fsdp_cli_failed(spec.program);

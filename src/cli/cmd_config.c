@@ -184,7 +184,7 @@ static const fsdp_option convert_table[] = {
 
 static const fsdp_options_spec convert_spec = {
     .program = "fsdp config convert",
-    .usage = "FILE --output_file FILE",
+    .usage = "FILE --output_file FILE | FILE --overwrite",
     .summary = "Convert a configuration file of Accelerate from FSDP1 to FSDP2, as 'accelerate "
                "to-fsdp2' does. Menu numbers and old keys are known, HYBRID_SHARD becomes a mesh, "
                "and what FSDP2 cannot do is said.",

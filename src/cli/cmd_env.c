@@ -90,13 +90,14 @@ static bool is_private(const char *name)
     return contains_any(name, words);
 }
 
-/* Append `value`, with ~ in place of each occurrence of the home folder. */
+/* Append `value`, with ~ in place of each path that begins with the home folder. A path begins at
+ * the start of the value, or after a character that separates paths. */
 static void append_value(fsdp_str *out, const char *value)
 {
     const char *home = getenv("HOME");
     const size_t length = home ? strlen(home) : 0;
-    while (*value) {
-        const bool at_home = length > 1 && strncmp(value, home, length) == 0 &&
+    for (bool begins = true; *value; begins = strchr(":,=;'\" ", value[-1])) {
+        const bool at_home = begins && length > 1 && strncmp(value, home, length) == 0 &&
                              (!value[length] || strchr("/:,", value[length]));
         fsdp_str_append(out, at_home ? "~" : value, 1);
         value += at_home ? length : 1;

@@ -1,4 +1,5 @@
-/* `fsdp evaluate`: measures the loss and the ROUGE scores of models on held-out rows of text. */
+/* `fsdp evaluate`: measures models on held-out rows: the loss, and by the model's task perplexity,
+ * ROUGE scores, or accuracy and F1. */
 #include <string.h>
 #include <stdio.h>
 
@@ -34,7 +35,7 @@ static const fsdp_option table[] = {
      .help = "BertForMaskedLM: share of the tokens that are predicted"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "each model's",
-     .help = "spiece.model, or a folder that holds one"},
+     .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one"},
 
     {.name = "data", .aliases = "dataset,validation-data,validation-file,test-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
@@ -86,7 +87,8 @@ static const fsdp_option table[] = {
     FSDP_DEVICE_OPTION(offsetof(fsdp_evaluate_config, device)),
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
+     .bounds = FSDP_BETWEEN(0, 1024), .env = FSDP_THREADS_ENV,
+     .shown_default = FSDP_THREADS_DEFAULT,
      .help = "threads that compute"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",

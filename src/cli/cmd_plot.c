@@ -87,7 +87,7 @@ int fsdp_cmd_plot(int argc, char **argv)
     int count;
     char **files = fsdp_options_positional(options, &count);
     fsdp_plot_options plot = {
-        .title = config.title, .width = config.width, .height = config.height};
+        .title = config.title, .width = config.width, .height = config.height, .notes = stderr};
     fsdp_status status = check_output(config.output, files, count);
     if (status == FSDP_OK)
         status = fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output);

@@ -148,12 +148,14 @@ static void derive(void *target, const fsdp_options *options)
     c->asked_for.min_frequency = fsdp_options_asked_for(options, "min-frequency");
     c->asked_for.special_tokens = fsdp_options_asked_for(options, "special-tokens");
     c->asked_for.words = fsdp_options_asked_for(options, "words");
+    c->asked_for.journal_bytes = fsdp_options_asked_for(options, "journal-bytes");
 }
 
 /* Refuse options that belong to another kind of run or to another task. */
 static fsdp_status check_effects(const fsdp_tokenize_config *c)
 {
     const bool writes = !c->train_vocab; /* --check may be added to any command that writes */
+    static const char for_tokens[] = "is for runs that write tokens; --train-vocab writes none";
     const bool seq2seq = c->task == FSDP_TASK_SEQ2SEQ;
     const bool classes = c->task == FSDP_TASK_CLASSIFICATION;
     const struct {
@@ -164,12 +166,24 @@ static fsdp_status check_effects(const fsdp_tokenize_config *c)
         {c->asked_for.min_frequency, c->train_vocab, "min-frequency", "needs --train-vocab"},
         {c->asked_for.special_tokens, c->train_vocab, "special-tokens", "needs --train-vocab"},
         {c->asked_for.words, c->train_vocab, "words", "needs --train-vocab"},
-        {c->resume, writes, "resume", "is for runs that write tokens"},
-        {c->format, writes, "format", "is for runs that write tokens"},
-        {c->block_size, writes, "block-size", "is for runs that write tokens"},
-        {c->validation_data, writes, "validation-data", "is for runs that write tokens"},
-        {c->validation_fraction > 0, writes, "validation-fraction",
-         "is for runs that write tokens"},
+        {c->resume, writes, "resume", for_tokens},
+        {c->overwrite, writes, "overwrite", for_tokens},
+        {c->asked_for.journal_bytes, writes, "journal-bytes", for_tokens},
+        {c->format, writes, "format", for_tokens},
+        {c->form.asked_for.token_dtype, writes, "token-dtype", for_tokens},
+        {c->block_size, writes, "block-size", for_tokens},
+        {c->validation_data, writes, "validation-data", for_tokens},
+        {c->validation_fraction > 0, writes, "validation-fraction", for_tokens},
+        {c->asked_for.task_prefix, writes, "task-prefix", for_tokens},
+        {c->asked_for.append_eos, writes, "append-eos", for_tokens},
+        {c->asked_for.add_special_tokens, writes, "add-special-tokens", for_tokens},
+        {c->asked_for.max_seq_length, writes, "max-seq-length", for_tokens},
+        {c->form.cleaning || c->wikihow_cleaning, writes, "cleaning", for_tokens},
+        {c->form.source_lang, writes, "source-lang", for_tokens},
+        {c->chat.chat_template, writes, "chat-template", for_tokens},
+        {c->chat.kwargs, writes, "chat-template-kwargs", for_tokens},
+        {c->chat.assistant_only_loss, writes, "assistant-only-loss", for_tokens},
+        {c->chat.asked_for.completion_only_loss, writes, "completion-only-loss", for_tokens},
         {c->validation_fraction > 0, !c->validation_data, "validation-fraction",
          "excludes --validation-data"},
         {c->asked_for.seed, c->validation_fraction > 0, "seed", "needs --validation-fraction"},

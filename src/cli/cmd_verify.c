@@ -22,7 +22,8 @@ typedef struct verify_config {
     const char *device, *isa;
     char **paths; /* [n_paths] folders of test cases */
     int n_paths;
-    /* true: a comparison failed, or nothing was compared. Set only on rank 0. */
+    /* true: a comparison failed, nothing was compared, or a result could not be printed. Set only
+     * on rank 0. */
     bool failed;
 } verify_config;
 
@@ -38,7 +39,8 @@ static const fsdp_option table[] = {
      .offset = offsetof(verify_config, threads_per_rank),
      .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024),
-     .shown_default = "0, cores / ranks",
+     .env = FSDP_THREADS_ENV,
+     .shown_default = FSDP_THREADS_DEFAULT,
      .help = "threads that compute"},
     {.name = "isa",
      .type = FSDP_OPTION_STRING,
@@ -84,43 +86,52 @@ static void print_text(const fsdp_verify_line *line)
                line->outcome == FSDP_VERIFY_OK ? "ok" : "FAILED");
 }
 
-static void print_json(fsdp_json *doc)
+static fsdp_status print_json(fsdp_json *doc)
 {
     char *text;
-    if (fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL) == FSDP_OK) {
-        puts(text);
-        fsdp_free(text);
-    }
+    FSDP_TRY(fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL));
+    puts(text);
+    fsdp_free(text);
+    return FSDP_OK;
 }
 
-static void print_line_json(const fsdp_verify_line *line)
+static fsdp_status print_line_json(const fsdp_verify_line *line)
 {
     static const char *const outcomes[] = {[FSDP_VERIFY_OK] = "ok",
                                            [FSDP_VERIFY_FAILED] = "failed",
                                            [FSDP_VERIFY_NOT_COMPARED] = "not compared"};
     fsdp_json *doc;
-    if (fsdp_json_create("verify", &doc) != FSDP_OK)
-        return;
+    FSDP_TRY(fsdp_json_create("verify", &doc));
     fsdp_json_node root = fsdp_json_root(doc);
-    fsdp_json_set_str(root, "case", line->folder);
-    fsdp_json_set_str(root, "quantity", line->quantity);
+    fsdp_json_set_any_str(root, "case", line->folder);
+    fsdp_json_set_any_str(root, "quantity", line->quantity);
     fsdp_json_set_str(root, "outcome", outcomes[line->outcome]);
     if (line->outcome == FSDP_VERIFY_NOT_COMPARED) {
-        fsdp_json_set_str(root, "reason", line->reason);
+        fsdp_json_set_any_str(root, "reason", line->reason);
     } else {
         fsdp_json_set_f64(root, "difference", line->difference);
         fsdp_json_set_f64(root, "tolerance", line->tolerance);
         fsdp_json_set_str(root, "measure", line->measure);
     }
-    print_json(doc);
+    const fsdp_status status = print_json(doc);
     fsdp_json_destroy(doc);
+    return status;
+}
+
+/* If a result could not be printed, print why, and let the command fail. */
+static void take_printed(verify_config *config, fsdp_status printed)
+{
+    if (printed == FSDP_OK)
+        return;
+    (void)fsdp_cli_failed(spec.program);
+    config->failed = true;
 }
 
 static void report(const fsdp_verify_line *line, void *arg)
 {
-    const verify_config *config = arg;
+    verify_config *config = arg;
     if (config->json)
-        print_line_json(line);
+        take_printed(config, print_line_json(line));
     else
         print_text(line);
     fflush(stdout);
@@ -136,22 +147,22 @@ static void print_device(const verify_config *config, const fsdp_group *group,
     printf("device: %s\n", text);
 }
 
-static void print_counts(const verify_config *config, const fsdp_verify_counts *counts)
+static fsdp_status print_counts(const verify_config *config, const fsdp_verify_counts *counts)
 {
     fsdp_json *doc;
     if (!config->json) {
         printf("verify: %lld compared, %lld failed, %lld not compared\n",
                (long long)counts->compared, (long long)counts->failed,
                (long long)counts->not_compared);
-        return;
+        return FSDP_OK;
     }
-    if (fsdp_json_create("verify", &doc) != FSDP_OK)
-        return;
+    FSDP_TRY(fsdp_json_create("verify", &doc));
     fsdp_json_set_i64(fsdp_json_root(doc), "compared", counts->compared);
     fsdp_json_set_i64(fsdp_json_root(doc), "failed", counts->failed);
     fsdp_json_set_i64(fsdp_json_root(doc), "not_compared", counts->not_compared);
-    print_json(doc);
+    const fsdp_status status = print_json(doc);
     fsdp_json_destroy(doc);
+    return status;
 }
 
 /* --- comparing --- */
@@ -170,8 +181,8 @@ static fsdp_status verify_all(fsdp_group *group, void *arg)
         status = fsdp_verify_folder(config->paths[i], group, device, report, config, &counts);
     fsdp_device_destroy(device);
     if (status == FSDP_OK && fsdp_group_rank(group) == 0) {
-        print_counts(config, &counts);
-        config->failed = counts.failed || !counts.compared;
+        take_printed(config, print_counts(config, &counts));
+        config->failed |= counts.failed || !counts.compared;
     }
     return status;
 }

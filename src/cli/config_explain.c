@@ -141,7 +141,7 @@ static void print_plan(const fsdp_plan *p, long shards)
 static fsdp_status plan(const fsdp_train_config *config, const fsdp_explained *x)
 {
     fsdp_plan *made;
-    FSDP_TRY(fsdp_plan_create(config, (int)x->ranks, (int)x->ranks, &made));
+    FSDP_TRY(fsdp_plan_create(config, (int)x->ranks, (int)(x->ranks / x->machines), &made));
     print_plan(made, x->shards);
     fsdp_plan_destroy(made);
     return FSDP_OK;

@@ -22,12 +22,12 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_BETWEEN(1, 1000000), .group = "generation", .help = "most tokens to generate"}, \
     {.name = "max-length", FSDP_SETTING_INT(at, max_length), .shown_default = "none",              \
      .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
-     .help = "the same with the prompt, or T5's start token, counted"},                            \
+     .help = "most tokens, with the prompt, or T5's start token, counted"},                        \
     {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
      .bounds = FSDP_BETWEEN(0, 1000000), .help = "fewest tokens to generate"},                     \
     {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
      .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
-     .help = "the same with the prompt, or T5's start token, counted"},                            \
+     .help = "fewest tokens, with the prompt, or T5's start token, counted"},                      \
     {.name = "num-beams", FSDP_SETTING_INT(at, num_beams), FSDP_FILE_OR("1"),                      \
      .bounds = FSDP_BETWEEN(1, 10000), .help = "beam search with so many beams; 1: none"},         \
     {.name = "length-penalty", FSDP_SETTING_X(at, length_penalty), FSDP_FILE_OR("1"),              \
@@ -37,7 +37,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .help = "a search ends when num-beams beams have ended and, unless true, the others are not " \
              "better now (false) or can no longer become so (never)"},                             \
     {.name = "do-sample", FSDP_SETTING(at, do_sample), .type = FSDP_OPTION_BOOL,                   \
-     FSDP_FILE_OR("false"),                                                                        \
+     .takes_word = true, FSDP_FILE_OR("false"),                                                    \
      .help = "draw tokens by their probability; else the most likely one is taken"},               \
     {.name = "temperature", FSDP_SETTING_X(at, temperature), FSDP_FILE_OR("1"),                    \
      .bounds = FSDP_ABOVE(0), .help = "of --do-sample: logits are divided by it"},                 \
@@ -85,7 +85,7 @@ extern const char *const fsdp_early_stopping_choices[];
      FSDP_SETTING_LIST(at, exponential_decay_length_penalty), .metavar = "N,X",                    \
      .help = "after N tokens, the end becomes likelier by the factor X per token"},                \
     {.name = "renormalize-logits", FSDP_SETTING(at, renormalize_logits),                           \
-     .type = FSDP_OPTION_BOOL, FSDP_FILE_OR("false"),                                              \
+     .type = FSDP_OPTION_BOOL, .takes_word = true, FSDP_FILE_OR("false"),                          \
      .help = "beam search: scores are probabilities again after options above changed them"}
 
 #define FSDP_SETTING(at, name)                                                                     \

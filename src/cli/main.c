@@ -12,6 +12,7 @@
 #include "src/cli/common/cli.h"
 #include "src/cli/common/commands.h"
 #include "src/cli/common/version.h"
+#include "src/launch/launch.h"
 
 #define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
 static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
@@ -47,6 +48,10 @@ static int run_command(int argc, char **argv)
      * starts would inherit the setting. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
+    if (getenv(FSDP_LAUNCH_OMP_ENV)) { /* see there */
+        unsetenv("OMP_NUM_THREADS");
+        unsetenv(FSDP_LAUNCH_OMP_ENV);
+    }
     if (!fsdp_command_exists(name))
         return fsdp_command_unknown(name);
     return fsdp_command_run(argc - 1, argv + 1);

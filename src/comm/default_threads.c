@@ -1,6 +1,6 @@
 /* Chooses the number of threads per rank. Ranks whose affinity masks are equal share the cores of
  * this mask. The CPU quota of a container may allow fewer threads. */
-#include <sched.h>
+#include <string.h>
 
 #include <fsdp/comm.h>
 
@@ -11,24 +11,22 @@
 fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
 {
     int world_size = fsdp_group_world_size(group);
-    cpu_set_t mine, *all = fsdp_calloc((size_t)world_size, sizeof *all);
+    fsdp_cpu_mask mine, *all = fsdp_calloc((size_t)world_size, sizeof *all);
     if (!all)
         return FSDP_ERR_NOMEM;
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
-        CPU_ZERO(&mine);
-        CPU_SET(0, &mine);
-    }
+    fsdp_cpu_mask_get(&mine);
     all[0] = mine;
     fsdp_status status = FSDP_OK;
     if (world_size > 1)
         status = fsdp_all_gather(group, &mine, sizeof mine, all);
     int sharing = 0;
     for (int r = 0; r < world_size; r++)
-        sharing += CPU_EQUAL(&all[r], &mine) && (!group || fsdp_group_is_here(group, r));
+        sharing +=
+            memcmp(&all[r], &mine, sizeof mine) == 0 && (!group || fsdp_group_is_here(group, r));
     fsdp_free(all);
     if (status != FSDP_OK)
         return status;
-    int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
+    int share = fsdp_cpu_mask_count(&mine) / (sharing > 0 ? sharing : 1);
     const int quota =
         fsdp_cpu_quota(""); /* the ranks of a host are in one cgroup and share its quota */
     const int local = fsdp_group_local_world_size(group);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 
 enum {
@@ -45,18 +46,30 @@ static bool read_line(int fd, char *line, size_t size)
     return false;
 }
 
-/* Return the environment of the child: that of this process without TORCHELASTIC_ERROR_FILE, the
- * file in which a rank reports its error to the launcher. The strings are borrowed; the caller
- * frees the array. Return NULL when out of memory. */
+/* Return true if the child does not get the variable: TORCHELASTIC_ERROR_FILE, the file in which a
+ * rank reports its error to the launcher, and the variables of the options of `fsdp dashboard`. The
+ * user set them for another command, or for a program of theirs. */
+static bool is_withheld(const char *entry)
+{
+    static const char *const names[] = {
+        "TORCHELASTIC_ERROR_FILE=", "FSDP_HOST=", "FSDP_PORT=", "FSDP_WAIT=", "FSDP_ADDRESS_ONLY=",
+        "FSDP_UNTIL_STDIN_CLOSES="};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Return the environment of the child. The strings are borrowed; the caller frees the array. Return
+ * NULL when out of memory. */
 static char **environment_of_child(void)
 {
-    static const char error_file[] = "TORCHELASTIC_ERROR_FILE=";
     size_t n = 0, kept = 0;
     while (environ[n])
         n++;
     char **variables = fsdp_calloc(n + 1, sizeof *variables);
     for (size_t i = 0; variables && i < n; i++)
-        if (strncmp(environ[i], error_file, strlen(error_file)) != 0)
+        if (!is_withheld(environ[i]))
             variables[kept++] = environ[i];
     return variables;
 }
@@ -109,8 +122,10 @@ static fsdp_status start(const char *program, char *const *words, bool stays,
         status =
             fsdp_error(FSDP_ERR_IO, "--dashboard: cannot start %s: %s", program, strerror(error));
     else if (!read_line(said[0], child->address, sizeof child->address))
-        status = fsdp_error(FSDP_ERR_IO, "--dashboard: its process ended, or did not print its "
-                                         "address; its own message is above");
+        status = fsdp_error(FSDP_ERR_IO,
+                            "--dashboard: its process ended, or did not print its address; %s",
+                            stays ? "'fsdp dashboard' with the same folder prints why"
+                                  : "its own message is above");
     close(said[0]);
     child->keep_open = keep[1];
     if (status != FSDP_OK && !error) {

@@ -74,12 +74,18 @@ async function refresh() {
     takeRuns(await ask("runs?since=" + state.revision));
     state.result = compare(state.order.map(id => state.runs.get(id)));
     chooseFirst();
-    state.detail = state.run === null ? null : await ask("run?id=" + state.run).catch(() => null);
+    const id = state.run, detail = id === null ? null : await ask("run?id=" + id).catch(() => null);
+    if (id !== state.run) // another run was chosen meanwhile, whose own refresh() draws it
+        return;
+    state.detail = detail;
     if (!state.logs.some(log => log.id === state.log))
         state.log = chooseLog();
-    const log = state.log === null ? null : await ask("log?id=" + state.log).catch(() => null);
+    const logId = state.log, log = logId === null ? null : await ask("log?id=" + logId).catch(() => null);
+    if (id !== state.run)
+        return;
     draw();
-    drawLog(log);
+    if (logId === state.log)
+        drawLog(log);
 }
 
 function showStatus(error) {
@@ -627,6 +633,7 @@ function toggleRun(id) {
 
 async function chooseRun(id) {
     state.run = id;
+    state.detail = null;
     state.isChosen = true;
     state.rank = 0;
     state.log = chooseLog();

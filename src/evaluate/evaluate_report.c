@@ -97,7 +97,7 @@ static fsdp_status add_model(const fsdp_evaluations *e, const fsdp_evaluation *m
     size_t n;
     const fsdp_measure_field *fields = measures_of(e, &n);
     fsdp_json_node node = fsdp_json_append_object(models);
-    fsdp_json_set_str(node, "model", m->name);
+    fsdp_json_set_any_str(node, "model", m->name);
     fsdp_metrics_set_number(node, "loss", m->loss);
     for (size_t i = 0; i < n; i++)
         fsdp_metrics_set_number(node, fields[i].key, fsdp_measure_get(&m->measures, &fields[i]));
@@ -117,7 +117,7 @@ static fsdp_status add_model(const fsdp_evaluations *e, const fsdp_evaluation *m
 
 static fsdp_status fill_json(const fsdp_evaluations *e, fsdp_json_node root)
 {
-    fsdp_json_set_str(root, "data", e->config->data);
+    fsdp_json_set_any_str(root, "data", e->config->data);
     fsdp_json_node models = fsdp_json_set_array(root, "models");
     for (size_t i = 0; i < e->n; i++)
         FSDP_TRY(add_model(e, &e->items[i], models));

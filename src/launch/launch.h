@@ -28,6 +28,10 @@ enum {
  * the job. If a host has joined during the job, this number is larger than
  * TORCHELASTIC_RESTART_COUNT, which counts only failures. */
 #define FSDP_LAUNCH_ROUND_ENV "FSDP_LAUNCH_ROUND"
+/* Variable of the ranks. It is set if the user did not choose OMP_NUM_THREADS and this launcher set
+ * it to 1, as torchrun does. The program `fsdp` then ignores OMP_NUM_THREADS and divides the cores
+ * among the ranks. */
+#define FSDP_LAUNCH_OMP_ENV "FSDP_LAUNCH_OMP_DEFAULT"
 
 typedef enum fsdp_bind {
     FSDP_BIND_CORE, /* an equal block of cores for each rank */

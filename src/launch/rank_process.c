@@ -51,6 +51,7 @@ static bool set_by_us(const char *entry)
         FSDP_LAUNCH_EXE_ENV,
         FSDP_LAUNCH_SOCKET_ENV,
         FSDP_LAUNCH_ROUND_ENV,
+        FSDP_LAUNCH_OMP_ENV,
     };
     size_t length = strcspn(entry, "=");
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
@@ -99,7 +100,8 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     if (given)
         return add_variable(env, "OMP_NUM_THREADS", given);
     const int n = launch->share ? launch->share->local_world_size : launch->n_ranks;
-    return n == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
+    return n == 1 || (add_variable(env, "OMP_NUM_THREADS", "1") &&
+                      add_variable(env, FSDP_LAUNCH_OMP_ENV, "1"));
 }
 
 /* Add the variables that torchrun sets. There is one difference: torchrun's agent runs a store on

@@ -1,6 +1,9 @@
-/* The option --device, which all commands that compute share. Note [Choosing a device] in
- * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE. Programs that
- * use the library, but not this option, read the same variable. */
+/* What all commands that compute share: the option --device, and the environment variables of
+ * --threads-per-rank.
+ *
+ * Note [Choosing a device] in src/tensor/cards.h describes the values of --device. Its environment
+ * variable is FSDP_DEVICE. Programs that use the library, but not this option, read the same
+ * variable. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -17,6 +20,11 @@ extern const char *const fsdp_device_words[];
         .name = "device", .type = FSDP_OPTION_STRING, .offset = (place), .value = "auto",          \
         .completions = fsdp_device_words, .metavar = "KIND", .help = FSDP_DEVICE_HELP              \
     }
+
+/* The environment variables and the shown default of --threads-per-rank. As in PyTorch,
+ * OMP_NUM_THREADS is the number of threads of a process that was given no other number. */
+#define FSDP_THREADS_ENV "FSDP_THREADS_PER_RANK,OMP_NUM_THREADS"
+#define FSDP_THREADS_DEFAULT "0, cores / ranks"
 
 /* Check the value `name` of --device, for the spec's check(). An error message says where the value
  * was given. If `plans` is false, the command computes, so return FSDP_ERR_INVALID for meta, and

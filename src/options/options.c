@@ -69,7 +69,8 @@ static fsdp_status add_given(command_line *line, int index, bool negated, const 
 {
     const fsdp_option *option = &line->options->spec->table[index];
     if (fsdp_option_is_switch(option)) {
-        if (!text && line->at < line->argc &&
+        const bool takes_word = option->takes_word || !line->options->spec->positional;
+        if (!text && takes_word && line->at < line->argc &&
             fsdp_option_is_switch_value(option, line->argv[line->at]))
             text = line->argv[line->at++];
     } else if (!text && !(text = next_value(line)) && !(text = option->bare)) {

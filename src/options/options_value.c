@@ -492,10 +492,10 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
 
 /* Return true if the value at `place` asks for nothing (see fsdp_options_asked_for()). A value that
  * is not the option's default always asks for something. If the value is the default, the answer
- * depends on where the value comes from. In a file or an environment variable, the default asks for
- * nothing, because files list all options. On the command line, the default asks for nothing in two
- * cases: the option is a switch; or the default is 0 or empty, and the type is neither CHOICE nor
- * DTYPE. */
+ * depends on where the value comes from. In a file, the default asks for nothing, because files of
+ * other tools list all options. For an environment variable, fsdp_options_asked_for() does not use
+ * the result. On the command line, the default asks for nothing in two cases: the option is a
+ * switch; or the default is 0 or empty, and the type is neither CHOICE nor DTYPE. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

@@ -32,6 +32,7 @@ typedef struct run {
     size_t n_ranks, cap_ranks;
     fsdp_metrics_curve losses; /* the training loss of each step */
     bool is_float32;           /* the losses are float32 */
+    char *notes;               /* those of fsdp_metrics_curves */
 } run;
 
 /* --- reading --- */
@@ -103,7 +104,8 @@ static void summarize(fsdp_metrics_curves *curves, summary *end)
 {
     const double none = (double)NAN, step = last_of(&curves->loss, true);
     const fsdp_metrics_end *said = &curves->end;
-    *end = (summary){true, isfinite(step) ? (int64_t)step : 0, none, none, none, none, none};
+    const bool is_number = step >= -0x1p62 && step <= 0x1p62;
+    *end = (summary){true, is_number ? (int64_t)step : 0, none, none, none, none, none};
     if (said->found) {
         end->train_loss = said->train_loss;
         end->validation_loss = said->validation_loss;
@@ -129,7 +131,9 @@ static fsdp_status read_found(fsdp_run_kind kind, const char *path, run *r)
         summarize(&curves, &r->end);
     r->is_float32 = curves.is_float32;
     r->losses = curves.loss;
+    r->notes = curves.notes;
     curves.loss = (fsdp_metrics_curve){0};
+    curves.notes = NULL;
     fsdp_metrics_curves_fini(&curves);
     return FSDP_OK;
 }
@@ -165,6 +169,7 @@ static void free_runs(run *runs, size_t n)
         fsdp_free(runs[i].name);
         fsdp_free(runs[i].ranks);
         fsdp_free(runs[i].losses.points);
+        fsdp_free(runs[i].notes);
     }
     fsdp_free(runs);
 }
@@ -270,9 +275,11 @@ static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from
     return found ? &r->losses.points[*from] : NULL;
 }
 
+/* Return true if two losses have the same bits, or if both are NaN. Files do not have the bits of a
+ * NaN. */
 static bool same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof a) == 0;
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
 /* Return `loss`. If `float32` is true, round it to float32, because the loss with which it will be
@@ -323,6 +330,9 @@ static fsdp_status print_all(const run *runs, size_t n, FILE *out, fsdp_compare_
     *losses = FSDP_LOSSES_SAME;
     FSDP_TRY(print_runs(runs, n, out));
     FSDP_TRY(print_memory(runs, n, out));
+    for (size_t i = 0; i < n; i++)
+        if (runs[i].notes)
+            fprintf(out, "note: %s", runs[i].notes);
     for (size_t i = 1; i < n; i++) {
         fsdp_compare_losses pair = compare_pair(&runs[0], &runs[i], out);
         if (*losses == FSDP_LOSSES_SAME || pair == FSDP_LOSSES_DIFFER)

@@ -324,17 +324,44 @@ static fsdp_status next_record(record_reader *r, cursor *data)
     return FSDP_OK;
 }
 
+/* Add a line to the notes about the record at which reading ended. The last error describes it. */
+static fsdp_status add_note(fsdp_metrics_curves *curves)
+{
+    char *notes = fsdp_strdup_printf("%s%s; what the file has before that byte is used\n",
+                                     curves->notes ? curves->notes : "", fsdp_last_error());
+    if (!notes)
+        return fsdp_error_nomem();
+    fsdp_free(curves->notes);
+    curves->notes = notes;
+    return FSDP_OK;
+}
+
+/* Read the next record and its event. Set *any to false at the end of the file. */
+static fsdp_status read_next(record_reader *r, fsdp_metrics_curves *curves, bool *any, cursor *data)
+{
+    FSDP_TRY(next_record(r, data));
+    *any = data->at != NULL;
+    if (!*any)
+        return FSDP_OK;
+    fsdp_status status = read_event(*data, curves);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "%s: byte %llu", r->path, r->offset);
+    return status;
+}
+
+/* Damage after the first record ends the file, as for TensorBoard: a computer that lost its power
+ * leaves such a file, and the run may have been resumed with another one. */
 static fsdp_status read_records(record_reader *r, fsdp_metrics_curves *curves)
 {
     for (;;) {
         cursor data;
-        FSDP_TRY(next_record(r, &data));
-        if (!data.at)
-            break;
-        fsdp_status status = read_event(data, curves);
-        if (status != FSDP_OK)
-            fsdp_error_context(status, "%s: byte %llu", r->path, r->offset);
+        bool any;
+        const fsdp_status status = read_next(r, curves, &any, &data);
+        if (status == FSDP_ERR_FORMAT && r->offset > 0)
+            return add_note(curves);
         FSDP_TRY(status);
+        if (!any)
+            break;
         r->offset += FSDP_RECORD_HEAD_BYTES + (unsigned long long)(data.end - data.at) +
                      FSDP_RECORD_SUM_BYTES;
     }

@@ -123,7 +123,8 @@ static fsdp_status open_file(fsdp_log_csv *csv)
     return csv->fd >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
 }
 
-/* Read the first line, without its line end, and set *end to the offset of the second line. */
+/* Read the first line, without its line end, and set *end to the offset of the second line. A file
+ * may end without a line end after its first line; *end is then the size of the file. */
 static fsdp_status read_header(const fsdp_log_csv *csv, int fd, fsdp_str *line, uint64_t *end)
 {
     char bytes[COPY_BYTES];
@@ -137,8 +138,8 @@ static fsdp_status read_header(const fsdp_log_csv *csv, int fd, fsdp_str *line, 
         fsdp_str_append(line, bytes, taken);
         if (line->failed)
             return fsdp_error_nomem();
-        *end = line->len + 1;
-        if (line_end)
+        *end = line->len + (line_end ? 1 : 0);
+        if (line_end || n < sizeof bytes)
             return FSDP_OK;
     }
     return no_log(csv);
@@ -161,6 +162,18 @@ static fsdp_status find_last_line_end(const fsdp_log_csv *csv, int fd, uint64_t 
     return FSDP_OK;
 }
 
+/* Truncate the file to `end` bytes or, if `end` is 0, complete its only line, which has no line
+ * end. */
+static fsdp_status complete_last_line(fsdp_log_csv *csv, uint64_t end)
+{
+    FSDP_TRY(open_file(csv));
+    if (end == 0)
+        return fsdp_append_bytes(csv->fd, csv->path, "\n", 1);
+    if (ftruncate(csv->fd, (off_t)end) != 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
+    return FSDP_OK;
+}
+
 /* Read the names of the columns, and truncate the file after its last complete line. */
 static fsdp_status take_file(fsdp_log_csv *csv, int fd)
 {
@@ -180,11 +193,7 @@ static fsdp_status take_file(fsdp_log_csv *csv, int fd)
     fsdp_str_fini(&line);
     if (status == FSDP_OK)
         status = find_last_line_end(csv, fd, (uint64_t)st.st_size, &end);
-    FSDP_TRY(status);
-    FSDP_TRY(open_file(csv));
-    if (ftruncate(csv->fd, (off_t)end) != 0)
-        return fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
-    return FSDP_OK;
+    return status == FSDP_OK ? complete_last_line(csv, end) : status;
 }
 
 static fsdp_status open_to_read(const fsdp_log_csv *csv, int *fd)

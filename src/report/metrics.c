@@ -267,6 +267,7 @@ void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves)
     fsdp_free(curves->lr.points);
     fsdp_free(curves->validation.points);
     fsdp_free(curves->seconds.points);
+    fsdp_free(curves->notes);
     *curves = (fsdp_metrics_curves){0};
 }
 

@@ -77,6 +77,7 @@ typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve seconds;    /* duration of each step; only CSV and event files have it */
     fsdp_metrics_end end;          /* values at the end of the run; only event files have them */
     bool is_float32;               /* true: values were stored as float32, as in event files */
+    char *notes; /* lines about event files that are damaged at their ends; NULL: none; owned */
 } fsdp_metrics_curves;
 
 /* Add a point to a curve. A resumed run may repeat steps, so the step number may decrease from one

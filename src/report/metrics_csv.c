@@ -17,6 +17,10 @@
 #include "src/base/str.h"
 #include "src/report/append_file.h"
 
+enum {
+    BLOCK_BYTES = 1 << 20 /* least size of a block of lines that a resumed run writes */
+};
+
 struct fsdp_metrics_csv {
     char *path;
     int fd;
@@ -112,56 +116,82 @@ fsdp_status fsdp_metrics_csv_write(fsdp_metrics_csv *csv, fsdp_json_node row)
 
 /* ---- the lines of an earlier run ---- */
 
-/* Return true if the line at `line` is complete and belongs to a step up to `step`. The step is in
- * the second column. */
-static bool is_kept(const char *line, const char *newline, int64_t step)
+/* Return true if line [n], which may end without a newline, is complete and belongs to a step up to
+ * `step`. The step is in the second column. */
+static bool is_kept(const char *line, size_t n, int64_t step)
 {
-    const char *comma = newline ? memchr(line, ',', (size_t)(newline - line)) : NULL;
+    const char *comma = strchr(line, ',');
     char *end;
-    if (!comma)
+    if (line[n - 1] != '\n' || strlen(line) != n || !comma)
         return false;
     const long long value = strtoll(comma + 1, &end, 10);
     return end > comma + 1 && *end == ',' && value <= step;
 }
 
-/* Append to `out` the header and those lines of `text` that belong to steps up to `step`. */
-static fsdp_status keep_lines(const char *path, const char *text, int64_t step, fsdp_str *out)
+/* Check the first line, line [n], of the file `path`. `header` is what a file of metrics begins
+ * with. */
+static fsdp_status check_header(const char *path, const char *line, size_t n,
+                                const fsdp_str *header)
 {
-    add_header(out);
-    if (out->failed)
-        return fsdp_error_nomem();
-    if (!*text) /* the earlier run was killed before it wrote anything */
+    if (n == header->len && memcmp(line, header->data, n) == 0)
         return FSDP_OK;
-    if (strncmp(text, out->data, out->len) != 0)
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: its first line is not that of a CSV file of metrics, '%.60s...': "
-                          "name another --logging-dir, or remove the file",
-                          path, out->data);
-    for (const char *line = text + out->len, *newline; *line; line = newline + 1) {
-        newline = strchr(line, '\n');
-        if (is_kept(line, newline, step))
-            fsdp_str_append(out, line, (size_t)(newline + 1 - line));
-        if (!newline)
-            break;
-    }
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: its first line is not that of a CSV file of metrics, '%.60s...': "
+                      "name another --logging-dir, or remove the file",
+                      path, header->data);
+}
+
+static fsdp_status write_block(fsdp_str *block, fsdp_atomic_file *to)
+{
+    if (block->failed)
+        return fsdp_error_nomem();
+    FSDP_TRY(fsdp_atomic_file_append(to, block->data, block->len));
+    block->len = 0;
     return FSDP_OK;
 }
 
+/* Write to `to` the header and those lines of `from` that belong to steps up to `step`. *line is
+ * memory of getline(). `block` collects lines, so that few calls write them. */
+static fsdp_status copy_lines(const char *path, FILE *from, int64_t step, char **line,
+                              fsdp_str *block, fsdp_atomic_file *to)
+{
+    size_t cap = 0;
+    add_header(block);
+    if (block->failed)
+        return fsdp_error_nomem();
+    ssize_t n = getline(line, &cap, from);
+    if (n > 0) /* otherwise the earlier run was killed before it wrote anything */
+        FSDP_TRY(check_header(path, *line, (size_t)n, block));
+    while (n > 0 && (n = getline(line, &cap, from)) > 0) {
+        if (is_kept(*line, (size_t)n, step))
+            fsdp_str_append(block, *line, (size_t)n);
+        if (block->len >= BLOCK_BYTES || block->failed)
+            FSDP_TRY(write_block(block, to));
+    }
+    if (ferror(from))
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    return write_block(block, to);
+}
+
+/* Replace the file `path` by one with its header and its lines up to `step`. The file of a long run
+ * may be larger than memory, so its lines are copied in blocks. */
 static fsdp_status keep_until(const char *path, int64_t step)
 {
-    char *text;
-    size_t bytes;
-    fsdp_str kept = {0};
-    FSDP_TRY(fsdp_file_read(path, FSDP_JSON_MAX_BYTES, &text, &bytes));
-    fsdp_status status = keep_lines(path, text, step, &kept);
-    fsdp_free(text);
-    const size_t n = kept.len;
-    char *lines = fsdp_str_take(&kept);
-    if (status == FSDP_OK && !lines)
-        status = FSDP_ERR_NOMEM;
+    fsdp_atomic_file *to = NULL;
+    fsdp_str block = {0};
+    char *line = NULL; /* allocated by getline */
+    FILE *from = fopen(path, "re");
+    if (!from)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    fsdp_status status = fsdp_atomic_file_begin(path, 0, &to);
     if (status == FSDP_OK)
-        status = fsdp_file_write(path, lines, n);
-    fsdp_free(lines);
+        status = copy_lines(path, from, step, &line, &block, to);
+    fclose(from);
+    free(line);
+    fsdp_str_fini(&block);
+    if (status == FSDP_OK)
+        return fsdp_atomic_file_commit(to);
+    fsdp_atomic_file_discard(to);
     return status;
 }
 
@@ -290,6 +320,8 @@ static fsdp_status add_row(const char *path, int64_t number, char *line, const c
             return wrong_line(path, number, "a value is not a number");
     if (isnan(values[STEP]))
         return wrong_line(path, number, "the row has no step");
+    if (!(values[STEP] >= 0 && values[STEP] <= 0x1p53))
+        return wrong_line(path, number, "the step is not a number from 0 to 2^53");
     FSDP_TRY(fsdp_metrics_curve_add(is_step ? &curves->loss : &curves->validation, values[STEP],
                                     values[LOSS]));
     if (is_step && !isnan(values[RATE]))

@@ -10,6 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/report/plot.h"
 #include "src/report/plot_scale.h"
 #include "src/report/run_curves.h"
@@ -62,6 +63,8 @@ fsdp_status fsdp_plot_files(const char *const *paths, size_t n, const fsdp_plot_
         labels[read] = label_of(paths[read]);
         status = labels[read] ? fsdp_run_curves_read(paths[read], &curves[read]) : FSDP_ERR_NOMEM;
         runs[read] = (fsdp_plot_run){labels[read], &curves[read]};
+        if (status == FSDP_OK && curves[read].notes && options && options->notes)
+            fprintf(options->notes, "note: %s", curves[read].notes);
     }
     if (status == FSDP_OK)
         status = fsdp_plot_loss(runs, n, options, path);
@@ -402,7 +405,7 @@ static size_t legend_entries(const plot *g, legend_entry *entries)
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
         *e = (legend_entry){.color = run_color(g, n, false), .alpha = 1, .width = 2.4};
-        snprintf(e->text, sizeof e->text, "%s", g->n == 1 ? "training loss" : g->runs[n].label);
+        fsdp_copy_cut(e->text, sizeof e->text, g->n == 1 ? "training loss" : g->runs[n].label);
         if (g->n == 1 && g->has_smooth)
             snprintf(e->text, sizeof e->text, "training loss, mean of about %.0f steps", g->window);
     }

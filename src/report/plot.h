@@ -2,6 +2,8 @@
  * step is a pale line, and the smoothed training loss is a strong line. The validation loss is a
  * dashed line with points. The learning rate is in a small panel below. */
 #pragma once
+#include <stdio.h>
+
 #include "src/report/metrics.h"
 
 typedef struct fsdp_plot_run {
@@ -15,6 +17,7 @@ typedef struct fsdp_plot_options {
     /* Size in pixels, or in points for SVG and PDF, from 300 to 10000. 0 means the default: a width
      * of 1000, a height of 600. */
     int width, height;
+    FILE *notes; /* see fsdp_plot_files(); NULL: the lines are not printed */
 } fsdp_plot_options;
 
 typedef enum fsdp_plot_format {
@@ -42,6 +45,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_plot_loss(const fsdp_plot_run *runs, size_t n,
                                            const fsdp_plot_options *options, const char *path);
 
 /* Read n runs as fsdp_run_curves_read() does, and draw their curves as fsdp_plot_loss() does. The
- * label of each run is the name of its file or folder. */
+ * label of each run is the name of its file or folder. Lines about damaged event files are printed
+ * to options->notes. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_files(const char *const *paths, size_t n,
                                             const fsdp_plot_options *options, const char *path);

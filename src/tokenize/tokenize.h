@@ -50,6 +50,7 @@ typedef struct fsdp_tokenize_config {
         bool append_eos, add_special_tokens, task_prefix, text_column, target_column;
         bool max_source_length, max_target_length, max_seq_length, validation_fraction, seed;
         bool rows, min_frequency, special_tokens, words;
+        bool journal_bytes;
     } asked_for;
 } fsdp_tokenize_config;
 

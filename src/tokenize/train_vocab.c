@@ -318,7 +318,12 @@ fsdp_status fsdp_tokenize_train_vocab(const fsdp_tokenize_config *config,
                                       fsdp_tokenize_inputs *inputs, FILE *out)
 {
     vocab_run r = {.config = config, .pattern = FSDP_WORDS_GPT2 + (fsdp_word_pattern)config->words};
-    fsdp_status status = fsdp_atomic_directory_check(config->output, FSDP_EXISTING_REFUSE);
+    unsigned possible;
+    fsdp_status status = fsdp_record_source_possible_uses(inputs->source, &possible);
+    if (status == FSDP_OK)
+        status = fsdp_tokenize_check_uses(config, possible);
+    if (status == FSDP_OK)
+        status = fsdp_atomic_directory_check(config->output, FSDP_EXISTING_REFUSE);
     if (status == FSDP_OK)
         status = learn(&r, inputs, out);
     if (status == FSDP_OK && fsdp_record_source_notes(inputs->source))

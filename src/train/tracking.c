@@ -267,7 +267,7 @@ static fsdp_status write_description(const fsdp_trainer *t, const char *folder)
     if (status == FSDP_OK) {
         fsdp_json_node root = fsdp_json_root(doc);
         fsdp_json_set_i64(root, "time", (int64_t)time(NULL));
-        fsdp_json_set_str(root, "checkpoints", t->checkpoint_dir);
+        fsdp_json_set_any_str(root, "checkpoints", t->checkpoint_dir);
         status = put_run(root, t);
         if (status == FSDP_OK)
             status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);

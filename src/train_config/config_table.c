@@ -101,7 +101,7 @@ static const fsdp_option table[] = {
              "classifier with another number of classes"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "the model's",
-     .help = "T5's spiece.model or Llama 2's tokenizer.model, or a folder that holds one"},
+     .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one"},
     {.name = "data", .aliases = "dataset,train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
      .help = "CSV or JSONL file, or a folder of datasets.save_to_disk(); causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
@@ -631,7 +631,8 @@ static const fsdp_option table[] = {
      .help = "cards that the run may use, as CUDA_VISIBLE_DEVICES says"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
+     .bounds = FSDP_BETWEEN(0, 1024), .env = FSDP_THREADS_ENV,
+     .shown_default = FSDP_THREADS_DEFAULT,
      .help = "compute threads of each rank"},
     {.name = "devices", .type = FSDP_OPTION_STRING, PLACE(devices), .value = "auto",
      .metavar = "N",

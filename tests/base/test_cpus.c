@@ -1,5 +1,6 @@
 /* The CPU quota and the memory limit of cgroups, from trees of files as found on hosts and in
  * containers. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -149,4 +150,14 @@ TEST(the_smallest_memory_limit_counts)
 TEST(this_process_has_a_processor)
 {
     ASSERT(fsdp_available_cpus() >= 1);
+}
+
+TEST(more_than_1024_processors_are_counted)
+{
+    fsdp_cpu_mask mask = {.words = {[0] = 5, [100] = 1, [127] = UINT64_C(1) << 63}};
+    cpu_set_t allowed;
+    ASSERT_INT(fsdp_cpu_mask_count(&mask), 4);
+    fsdp_cpu_mask_get(&mask);
+    ASSERT(sched_getaffinity(0, sizeof allowed, &allowed) == 0); /* on hosts of tests */
+    ASSERT_INT(fsdp_cpu_mask_count(&mask), CPU_COUNT(&allowed));
 }

@@ -402,7 +402,7 @@ TEST(names_of_unfinished_folders_are_known)
             FAIL("%s", others[i]);
 }
 
-/* The digits that stand for this host in temporary names. */
+/* The digits that represent this host in temporary names. */
 static const char *own_host(void)
 {
     static char digits[9];
@@ -598,6 +598,39 @@ TEST(a_file_that_is_copied_keeps_its_permissions)
     ASSERT(holds(in_dir(t, "real/0"), "secret"));
     ASSERT(stat(in_dir(t, "real/0"), &st) == 0);
     ASSERT_INT(st.st_mode & 07777, 0600);
+}
+
+/* The file under the temporary name has the same permissions, so other users can read no data. */
+TEST(a_file_that_is_replaced_keeps_its_permissions)
+{
+    fsdp_atomic_file *file;
+    struct stat st;
+    char **names;
+    size_t n;
+    const char *dir = in_dir(t, "private");
+    char *path = fsdp_path_join(dir, "run.jsonl");
+    ASSERT_OK(fsdp_directory_make(dir));
+    ASSERT_OK(fsdp_file_write(path, "old", 3));
+    const mode_t modes[] = {0600, 0640, 0644, 0664};
+    for (size_t i = 0; i < FSDP_LENGTH(modes); i++) {
+        ASSERT(chmod(path, modes[i]) == 0);
+        ASSERT_OK(fsdp_atomic_file_begin(path, 0, &file));
+        ASSERT_OK(fsdp_directory_list(dir, &names, &n));
+        ASSERT_INT(n, 2);
+        for (size_t k = 0; k < n; k++) {
+            char *name = fsdp_path_join(dir, names[k]);
+            ASSERT(stat(name, &st) == 0);
+            ASSERT_INT(st.st_mode & 0777, modes[i]);
+            fsdp_free(name);
+        }
+        fsdp_free(names);
+        ASSERT_OK(fsdp_atomic_file_append(file, "new", 3));
+        ASSERT_OK(fsdp_atomic_file_commit(file));
+        ASSERT(stat(path, &st) == 0);
+        ASSERT_INT(st.st_mode & 0777, modes[i]);
+        ASSERT_INT(st.st_size, 3);
+    }
+    fsdp_free(path);
 }
 
 TEST(an_empty_directory_keeps_its_permissions)

@@ -647,4 +647,11 @@ mkdir nothing
 run inspect nothing
 expect an_empty_folder_names_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
 
+# A name of a foreign file may have escape sequences of terminals.
+for value in 1 2; do
+    header='{"a\u001b[2Jb":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    { printf '\077\000\000\000\000\000\000\000%s' "$header"; printf "\\00$value"; } >escape$value.safetensors
+done
+run diff escape1.safetensors escape2.safetensors
+expect names_have_no_control_characters 1 '^a.x1b.2Jb: 1 of 1 elements differ' out
 tally

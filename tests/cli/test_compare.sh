@@ -30,6 +30,16 @@ check and_its_sum shows ' b +\S+ +0 .* 2\.002 MiB'
 check what_was_not_measured_is_a_dash shows ' a .* 1\.2500 +\S+ +- '
 check times_and_host_memory_are_shown shows '500\.0 ms .* 1 min 30 s .* 3\.000 MiB'
 
+run "$dir/a.jsonl" --same-losses
+expect one_run_is_not_the_same_as_nothing 1 '--same-losses needs two runs or more: there is only .*a.jsonl'
+printf 'kind,step,loss\nstep,1,nan\nstep,2,1\n' >"$dir/nan1.csv"
+printf 'kind,step,loss\nstep,1,-nan\nstep,2,1\n' >"$dir/nan2.csv"
+run "$dir/nan1.csv" "$dir/nan2.csv" --same-losses
+expect losses_that_are_no_numbers_are_the_same 0 'the losses of all 2 common steps are the same' out
+printf 'kind,step,loss\nstep,1e300,1\n' >"$dir/far.csv"
+run "$dir/far.csv"
+expect a_step_is_a_number_that_can_be_counted 1 'far.csv:2: the step is not a number from 0 to 2\^53'
+
 # --metrics writes JSON lines whatever the name of the file is.
 cp "$dir/b.jsonl" "$dir/lines.csv"
 run "$dir/a.jsonl" "$dir/lines.csv" --same-losses

@@ -98,6 +98,16 @@ for what in explain update convert; do
 done
 run config explain hybrid.yaml
 check a_hybrid_strategy_has_a_replica_on_each_machine shows '^replicas +2, each sharded over 2 rank'
+run config explain hybrid.yaml --model tiny
+check and_so_has_the_plan shows 'of gradients, and [0-9.]+ KiB are added over the replicas'
+run config to-fsdp2 hybrid.yaml -o mesh.yaml
+expect a_hybrid_strategy_becomes_a_mesh 0 'parallelism_config with 2 replicas of 2 shards'
+{ cat hybrid.yaml; printf 'parallelism_config: {parallelism_config_dp_replicate_size: 4, parallelism_config_dp_shard_size: 1}\n'; } >own.yaml
+run config to-fsdp2 own.yaml -o own2.yaml
+expect a_mesh_of_the_file_is_kept 0 'the parallelism_config that the file has is kept'
+check with_its_sizes grep -q 'dp_replicate_size: 4$' own2.yaml
+run config -o - num_processes=4 use_parallelism_config=yes dp_replicate_size=5 dp_shard_size=3689348814741910324
+expect a_product_that_overflows_is_no_number_of_ranks 1 'dp_replicate_size=5 times dp_shard_size=3689348814741910324 is not num_processes=4'
 # --- what the launcher refuses, explain refuses with the same words ---
 printf 'distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {tp_size: 2}\n' >tp.yaml
 run launch --config_file tp.yaml train --model tiny
@@ -119,6 +129,29 @@ refused another_number_of_ranks_is_refused "dp_replicate_size times dp_shard_siz
 fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
 run config -o - distributed_type=MULTI_GPU num_processes=2
 check several_cards_are_not_fsdp grep -qx 'distributed_type: MULTI_GPU' out
+for choice in 5 multi-GPU; do
+    run config -o - distributed_type=$choice num_processes=2
+    check "nor_are_they_as_$choice" grep -qx 'distributed_type: MULTI_GPU' out
+done
 run config -o - distributed_type=MULTI_GPU use_fsdp=yes num_processes=2
 check unless_it_is_asked_for grep -qx 'distributed_type: FSDP' out
+# --- a signal during a menu leaves the terminal as it was ---
+if script -qec true /dev/null >/dev/null 2>&1; then
+    cat >menu.sh <<'end'
+stty -g >before
+(
+    until grep -q 'arrow or number keys' typed; do sleep 0.1; done
+    sleep 0.2
+    stty -g </dev/tty >during
+    kill -TERM "$(cat pid)"
+) &
+sh -c 'echo $$ >pid; exec "$0" config -o menu.yaml' "$1"
+stty -g >after
+end
+    TERM=xterm capture timeout 30 script -qefc "sh menu.sh '$fsdp'" typed
+    check a_menu_changes_the_terminal [ -s during -a "$(cat before)" != "$(cat during)" ]
+    check a_signal_leaves_it_as_before cmp -s before after
+else
+    skip a_signal_leaves_it_as_before 'there is no script(1)'
+fi
 tally

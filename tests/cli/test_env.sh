@@ -34,6 +34,11 @@ check one_task_of_srun_is_recognized shows '^  started by +srun$'
 SLURM_JOB_ID=5 SLURM_NTASKS=4 SLURM_PROCID=0 run env
 check a_batch_script_was_started_by_no_launcher shows '^  started by +no launcher$'
 
+HOME=/home/somebody FSDP_CHECKPOINT_DIR=/data/home/somebody/runs FSDP_OPTIONS=a=/home/somebody run env
+expect a_longer_path_is_shown_as_it_is 0 '^  FSDP_CHECKPOINT_DIR=/data/home/somebody/runs$' out
+check and_a_path_after_an_equals_sign_begins shows '^  FSDP_OPTIONS=a=~$'
+FSDP_RUN_NAME=$(printf 'a\377b') run env --json
+expect a_variable_that_is_not_utf8_is_shown 0 '^    "FSDP_RUN_NAME": "a..xFFb"' out
 FSDP_LOG=warn run env --json
 expect json 0 '^\{$' out
 check ends_as_an_object test "$(tail -n 1 "$dir/out")" = '}'

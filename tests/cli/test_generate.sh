@@ -112,6 +112,8 @@ llama=$golden/generation/llama3_model
 echo '[1, 204, 120, 190]' >"$dir/causal.jsonl"
 run generate --model "$llama" --input-ids "$dir/causal.jsonl"
 expect a_causal_model_shows_what_is_new 0 '^\[86, 300, 2\]$' out
+run generate --model "$root/models/t5-debian-mini" --task-prefix '' --max-new-tokens 2 --json no --do-sample false
+expect a_prompt_that_is_a_boolean_is_no_value 0 '"prompt": "no"' out
 run generate --model "$llama" --input-ids "$dir/causal.jsonl" --json
 expect json_also_has_the_whole 0 '"ids": \[1, 204, 120, 190, 86, 300, 2\], "new_ids": \[86, 300, 2\]' out
 run generate --model "$llama" --input-ids "$dir/causal.jsonl" --max-length 4

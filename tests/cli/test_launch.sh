@@ -106,6 +106,24 @@ OMP_NUM_THREADS=5 run -n 2 sh -c 'echo $OMP_NUM_THREADS'
 if [ "$(sort -u "$dir/out")" = 5 ]; then ok omp_num_threads_is_kept_if_set
 else bad omp_num_threads_is_kept_if_set "other output"; fi
 
+run -n 2 --no-python true
+expect a_program_that_is_named_as_a_boolean_runs 0
+run -n 2 --use_fsdp --fsdp_offload_params true sh -c 'echo $FSDP_OFFLOAD_PARAMS'
+expect an_option_of_accelerate_takes_a_word 0 '^true$' out
+# threads NAME VALUE: what the last command printed for --threads-per-rank
+threads() {
+    if [ "$(sed -n 's/^#* *threads-per-rank: *//p' "$dir/out" | sed 's/  *#/ #/' | sort -u | tr '\n' '|')" = "$2|" ]; then ok "$1"
+    else bad "$1" "not '$2'"; fi
+}
+OMP_NUM_THREADS=3 capture "$fsdp" generate --model x --print-config
+threads omp_num_threads_is_the_default_of_threads '3 # environment OMP_NUM_THREADS'
+OMP_NUM_THREADS=3 FSDP_THREADS_PER_RANK=2 capture "$fsdp" generate --model x --print-config
+threads of_which_ours_wins '2 # environment FSDP_THREADS_PER_RANK'
+run -n 2 "$fsdp" generate --model x --print-config
+threads what_the_launcher_sets_is_no_choice_of_the_user '0 # default'
+OMP_NUM_THREADS=3 run -n 2 "$fsdp" generate --model x --print-config
+threads unlike_what_the_user_sets '3 # environment OMP_NUM_THREADS'
+
 CUDA_VISIBLE_DEVICES='' run -n auto --bind none sh -c 'echo x'
 if [ "$(wc -l <"$dir/out")" -eq "$(nproc)" ]; then ok auto_starts_a_rank_for_each_processor
 else bad auto_starts_a_rank_for_each_processor "$(wc -l <"$dir/out") ranks"; fi

@@ -156,6 +156,17 @@ refused() {
     run tokenize "$@"
     expect "$name" 2 "$text"
 }
+for flag in --resume --overwrite --journal-bytes=1MiB --format=arrow --token-dtype=uint32 --block-size=8 \
+    --validation-data=text.txt --validation-fraction=0.1 --task-prefix=x --no-append-eos --no-add-special-tokens \
+    --max-seq-length=9 --chat-template=chatml '--chat-template-kwargs={}' --assistant-only-loss --completion-only-loss; do
+    word=${flag#--}
+    word=${word#no-}
+    refused "a_vocabulary_has_no_${word%%=*}" "--${word%%=*} is for runs that write tokens" --train-vocab 280 --data text.txt --output vocab "$flag"
+done
+run tokenize --train-vocab 280 --data text.txt --output vocab --delimiter ';'
+expect a_vocabulary_of_plain_text_has_no_columns 1 '--delimiter'
+run tokenize --train-vocab 280 --data text.txt --output vocab --text-column a
+expect and_no_names_of_them 1 '--text-column is for rows that are texts'
 refused an_output_is_needed '--output is required' --tokenizer llama --data text.txt
 refused a_tokenizer_is_needed '--tokenizer is required' --data text.txt --output x
 refused a_folder_has_no_name_of_a_file '--output x.parquet: the name is that of a file; --output x writes a folder, and a name that ends in .bin a token file' --tokenizer llama --data text.txt --output x.parquet

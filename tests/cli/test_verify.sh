@@ -26,6 +26,11 @@ for quantity in 'logits' 'hidden.decoder.block.1' 'grad.lm_head.weight' 'traject
     else bad "compares $quantity" "no such line"
     fi
 done
+odd=$dir/$(printf 'a\377b')
+cp -r "$golden/shards" "$odd"
+run verify --json "$odd"
+expect a_folder_that_is_not_utf8_is_reported 0 '^\{.case.: .a..xFFb' out
+rm -r "$odd"
 cp -r "$golden/llama2" "$golden/llama2_frozen" "$golden/llama3" "$dir"
 cp -r "$golden/llama2/model" "$dir/llama2/model_copy"
 cases="$dir/llama2 $dir/llama2_frozen $dir/llama3"

@@ -1,14 +1,17 @@
 /* What the dashboard finds in folders and answers: runs, checkpoints and logs, hostile names, links
  * that lead elsewhere, and which requests are let in. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/dashboard/answer.h"
@@ -215,6 +218,21 @@ TEST(event_files_of_tensorboard_are_a_run)
     ASSERT_INT((int64_t)value, 5); /* step 2 of the resumed run */
     ASSERT(fsdp_json_has(curves, "train/lr"));
     ASSERT_STR(text_of(run_of(doc, 2), "name"), "own");
+    fsdp_json_destroy(doc);
+    /* A later scan finds that an event file has changed; the run is not silent then. */
+    const struct timespec until_scan = {1, 100000000}, later[] = {{4102444800, 0}, {4102444800, 0}};
+    char **names;
+    size_t n;
+    ASSERT_OK(fsdp_directory_list(path, &names, &n));
+    ASSERT_INT(n, 2);
+    char *file = fsdp_path_join(path, names[0]);
+    ASSERT(utimensat(AT_FDCWD, file, later, 0) == 0);
+    fsdp_free(file);
+    fsdp_free(names);
+    nanosleep(&until_scan, NULL);
+    ASSERT_OK(settle(board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_INT((int64_t)number_of(run_of(doc, 1), "time"), 4102444800);
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);

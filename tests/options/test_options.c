@@ -64,7 +64,12 @@ static const fsdp_option table[] = {
      .value = "0.9",
      .bounds = FSDP_FROM_TO_BELOW(0, 1),
      .help = "first moment"},
-    {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true", .help = "order"},
+    {.name = "shuffle",
+     .type = FSDP_OPTION_BOOL,
+     PLACE(shuffle),
+     .value = "true",
+     .takes_word = true,
+     .help = "order"},
     {.name = "overwrite", .type = FSDP_OPTION_BOOL, PLACE(overwrite), .help = "replace"},
     {.name = "lr-schedule",
      .type = FSDP_OPTION_CHOICE,
@@ -186,21 +191,23 @@ TEST(booleans_are_read_by_every_word)
     static const char *const on[] = {"", "=true", " yes", " 1", " ON", "=True"};
     static const char *const off[] = {"=false", " no", " 0", " off", "=FALSE"};
     sample s;
+    fsdp_options_spec no_words = spec;
+    no_words.positional = NULL;
     char line[64];
     for (size_t i = 0; i < FSDP_LENGTH(on); i++) {
         snprintf(line, sizeof line, "--overwrite%s", on[i]);
-        ASSERT_OK(parse(&s, line));
+        ASSERT_OK(parse_with(&no_words, &s, line));
         ASSERT(s.overwrite);
         snprintf(line, sizeof line, "--no-shuffle%s", on[i]);
-        ASSERT_OK(parse(&s, line));
+        ASSERT_OK(parse_with(&no_words, &s, line));
         ASSERT(!s.shuffle);
     }
     for (size_t i = 0; i < FSDP_LENGTH(off); i++) {
         snprintf(line, sizeof line, "--shuffle%s", off[i]);
-        ASSERT_OK(parse(&s, line));
+        ASSERT_OK(parse_with(&no_words, &s, line));
         ASSERT(!s.shuffle);
         snprintf(line, sizeof line, "--no_overwrite%s", off[i]);
-        ASSERT_OK(parse(&s, line));
+        ASSERT_OK(parse_with(&no_words, &s, line));
         ASSERT(s.overwrite);
     }
     /* A word that is not a boolean is left for the positional arguments. */
@@ -209,6 +216,13 @@ TEST(booleans_are_read_by_every_word)
     char **files = fsdp_options_positional(kept, &count);
     ASSERT_INT(count, 1);
     ASSERT_STR(files[0], "file");
+    /* A word that is a boolean, too, unless the option takes a word. */
+    ASSERT_OK(parse(&s, "--overwrite no --shuffle false yes --overwrite=true"));
+    files = fsdp_options_positional(kept, &count);
+    ASSERT_INT(count, 2);
+    ASSERT_STR(files[0], "no");
+    ASSERT_STR(files[1], "yes");
+    ASSERT(s.overwrite && !s.shuffle);
     ASSERT_ERROR(parse(&s, "--shuffle=maybe"), FSDP_ERR_INVALID, "--shuffle: 'maybe'");
     ASSERT_ERROR(parse(&s, "--no-lr"), FSDP_ERR_INVALID, "unknown option '--no-lr'");
 }

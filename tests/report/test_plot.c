@@ -163,6 +163,22 @@ TEST(the_picture_shows_both_curves)
     cairo_surface_destroy(image);
 }
 
+/* Each label has 120 bytes in UTF-8: the legend cuts it, but not within a character. */
+TEST(long_names_of_runs_are_cut_between_characters)
+{
+    char path[300], label[121] = "";
+    fsdp_metrics_curves curves;
+    const char *metrics = write_metrics(t, 40, false);
+    ASSERT(metrics);
+    ASSERT_OK(fsdp_metrics_read(metrics, &curves));
+    for (int i = 0; i < 60; i++)
+        strcat(label, "\303\251");
+    const fsdp_plot_run runs[] = {{label, &curves}, {label, &curves}};
+    snprintf(path, sizeof path, "%s.png", metrics);
+    ASSERT_OK(fsdp_plot_loss(runs, 2, NULL, path));
+    fsdp_metrics_curves_fini(&curves);
+}
+
 /* The first bytes of the file show its format. */
 TEST(the_end_of_the_name_says_the_format)
 {

@@ -153,6 +153,30 @@ TEST(a_torn_last_line_of_csv_is_removed_and_another_file_is_refused)
     ASSERT_ERROR(fsdp_metrics_csv_open(path, 9, &csv), FSDP_ERR_FORMAT, "m.csv");
 }
 
+/* The file is larger than 100 MB, the limit for files that are read as a whole. */
+TEST(a_long_run_resumes_its_csv)
+{
+    static const char step[] = "step,99,1\n";
+    fsdp_metrics_csv *csv;
+    const char *path = in(t, "m.csv");
+    char *block = fsdp_calloc(100000, sizeof step - 1);
+    ASSERT(block);
+    for (int i = 0; i < 100000; i++)
+        memcpy(block + (size_t)i * (sizeof step - 1), step, sizeof step - 1);
+    ASSERT_OK(fsdp_metrics_csv_open(path, -1, &csv));
+    fsdp_metrics_csv_close(csv);
+    FILE *file = fopen(path, "a");
+    fputs("step,1,1\n", file);
+    for (int i = 0; i < 101; i++)
+        ASSERT(fwrite(block, 100000, sizeof step - 1, file) == sizeof step - 1);
+    fputs("step,2,1\n", file);
+    ASSERT(fclose(file) == 0);
+    fsdp_free(block);
+    ASSERT_OK(fsdp_metrics_csv_open(path, 9, &csv));
+    fsdp_metrics_csv_close(csv);
+    ASSERT(fsdp_ends_with(get(path), "gen_len\nstep,1,1\nstep,2,1\n"));
+}
+
 /* No step of the run fails when the program does, and the default action of SIGPIPE stays. */
 TEST(a_program_that_dies_does_not_end_the_run)
 {
@@ -254,9 +278,9 @@ static fsdp_status log_row(fsdp_log_csv *csv, const char *name, double value)
 
 TEST(a_log_continues_a_csv_file_and_refuses_others)
 {
-    static const char *const others[] = {"kind,step\n",   "text\n",     "step",      "step,\"a\n",
-                                         "step,\"a\"b\n", "step,a\"\n", "step,,a\n", "\n",
-                                         "\"\"\n"};
+    static const char *const others[] = {"kind,step\n", "text\n",       "st",        "step,\"a\n",
+                                         "kind,step",   "step,a\"\n",   "step,,a\n", "\n",
+                                         "\"\"\n",      "step,\"a\"b\n"};
     static const char cut[] = "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n2,4,";
     const char *path = in(t, "log.csv");
     fsdp_log_csv *csv;
@@ -266,6 +290,11 @@ TEST(a_log_continues_a_csv_file_and_refuses_others)
     ASSERT_OK(log_row(csv, "a \"b\"", 5));
     ASSERT_OK(log_row(csv, "d", 6));
     ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c,d\n1,2,3,\n1,5.0,,\n1,,,6.0\n");
+    fsdp_log_csv_close(csv);
+    ASSERT_OK(fsdp_file_write(path, "step,a", 6)); /* written by hand */
+    ASSERT_OK(fsdp_log_csv_open(path, &csv));
+    ASSERT_OK(log_row(csv, "a", 5));
+    ASSERT_STR(get(path), "step,a\n1,5.0\n");
     fsdp_log_csv_close(csv);
     for (size_t i = 0; i < FSDP_LENGTH(others); i++) {
         ASSERT_OK(fsdp_file_write(path, others[i], strlen(others[i])));

@@ -71,7 +71,7 @@ static const fsdp_option table[] = {
      .help = "processes that the model is sharded over"},
     {.name = "threads-per-rank", .aliases = "threads", .type = FSDP_OPTION_INT,
      PLACE(threads_per_rank), .value = "0", .bounds = FSDP_BETWEEN(0, 1024),
-     .shown_default = "0, cores / ranks", .help = "threads that compute"},
+     .env = FSDP_THREADS_ENV, .shown_default = FSDP_THREADS_DEFAULT, .help = "threads that compute"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(reshard_after_forward),
      .value = "true", .help = "free a block's whole parameters between forward and backward"},
     {.name = "backward-prefetch", .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch),

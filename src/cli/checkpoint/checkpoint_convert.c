@@ -6,6 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/checkpoint_tools/convert.h"
 #include "src/checkpoint_tools/quantize_folder.h"
 #include "src/cli/checkpoint/checkpoint.h"
@@ -131,7 +132,9 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 static void print_note(const char *note, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
-    fprintf(stderr, "%s: note: %s\n", spec.program, note);
+    char *shown = fsdp_show_lines(note); /* it contains names from the checkpoint */
+    fprintf(stderr, "%s: note: %s\n", spec.program, shown ? shown : "out of memory");
+    fsdp_free(shown);
 }
 
 /* Return the folder or hub name of the model that defines the names of the parameters. This is the
@@ -164,7 +167,7 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     }
     if (status == FSDP_OK && *change->prefix)
         fprintf(stderr, "%s: note: all names begin with '%s', which is taken off\n", spec.program,
-                change->prefix);
+                fsdp_show_text(change->prefix).text);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/base/shown_text.h"
 #include "src/checkpoint_tools/diff.h"
 #include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/checkpoint/checkpoint_bar.h"
@@ -64,17 +65,20 @@ static void print_values(const fsdp_difference *d)
     enum {
         SHOWN_BYTES = 60
     };
-    if (strncmp(d->value_a, d->value_b, SHOWN_BYTES) == 0)
-        printf("%.*s in both, different further on\n", SHOWN_BYTES, d->value_a);
+    char a[SHOWN_BYTES], b[SHOWN_BYTES];
+    fsdp_copy_cut(a, sizeof a, d->value_a);
+    fsdp_copy_cut(b, sizeof b, d->value_b);
+    if (strcmp(a, b) == 0)
+        printf("%s in both, different further on\n", fsdp_show_text(a).text);
     else
-        printf("%.*s in A, %.*s in B\n", SHOWN_BYTES, d->value_a, SHOWN_BYTES, d->value_b);
+        printf("%s in A, %s in B\n", fsdp_show_text(a).text, fsdp_show_text(b).text);
 }
 
 static fsdp_status print_difference(const fsdp_difference *d, void *context)
 {
     char a[256], b[256];
     fsdp_checkpoint_bar_clear(context);
-    printf("%s: ", d->name);
+    printf("%s: ", fsdp_show_text(d->name).text);
     switch (d->kind) {
     case FSDP_DIFFERENCE_ONLY_IN_A:
     case FSDP_DIFFERENCE_ONLY_IN_B:
@@ -90,7 +94,8 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         printf("shape %s in A, %s in B\n", a, b);
         break;
     case FSDP_DIFFERENCE_DTYPE:
-        printf("%s in A, %s in B; ", d->a->dtype_name, d->b->dtype_name);
+        printf("%s in A, %s in B; ", fsdp_show_text(d->a->dtype_name).text,
+               fsdp_show_text(d->b->dtype_name).text);
         print_elements(d);
         break;
     case FSDP_DIFFERENCE_ELEMENTS:
@@ -117,7 +122,8 @@ static void print_result(const fsdp_diff_result *r, const diff_config *config)
         printf("all within %g\n", config->tolerance);
     if (*r->of_a.prefix || *r->of_b.prefix)
         printf("all names of %s begin with '%s', which was taken off\n",
-               *r->of_a.prefix ? "A" : "B", *r->of_a.prefix ? r->of_a.prefix : r->of_b.prefix);
+               *r->of_a.prefix ? "A" : "B",
+               fsdp_show_text(*r->of_a.prefix ? r->of_a.prefix : r->of_b.prefix).text);
     if (r->unread)
         printf("%zu value%s not compared: objects of classes are not read\n", r->unread,
                r->unread == 1 ? "" : "s");

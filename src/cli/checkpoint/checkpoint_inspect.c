@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/base/shown_text.h"
 #include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/common/cli.h"
 #include "src/report/human.h"
@@ -156,8 +157,8 @@ static fsdp_status print_tables(fsdp_source *source)
     const char *writer = fsdp_source_writer(source);
     printf("%s: %s%s%s, %zu tensor%s of %lld elements, %s", fsdp_source_path(source),
            fsdp_source_format_name(fsdp_source_format_of(source)), writer ? " by " : "",
-           writer ? writer : "", sum.tensors, sum.tensors == 1 ? "" : "s", (long long)sum.numel,
-           fsdp_human_bytes(sum.bytes).text);
+           writer ? fsdp_show_text(writer).text : "", sum.tensors, sum.tensors == 1 ? "" : "s",
+           (long long)sum.numel, fsdp_human_bytes(sum.bytes).text);
     printf(sum.values ? "; %zu plain value%s\n" : "\n", sum.values, sum.values == 1 ? "" : "s");
     if (sum.tensors)
         FSDP_TRY(print_table(source, 5, fill_tensors));

@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/checkpoint_tools/verify.h"
 #include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/checkpoint/checkpoint_bar.h"
@@ -29,8 +30,10 @@ static const fsdp_options_spec spec = {
 
 static void print_damage(const char *damage, void *context)
 {
+    char *shown = fsdp_show_lines(damage); /* it contains names from the checkpoint */
     fsdp_checkpoint_bar_clear(context);
-    printf("%s\n", damage);
+    printf("%s\n", shown ? shown : "damaged; there is no memory for the message");
+    fsdp_free(shown);
     fflush(stdout); /* print the line before the bar is drawn again */
 }
 
@@ -56,7 +59,9 @@ static void print_result(const char *path, const fsdp_verify_result *r)
  * the program that wrote the file can read it. An example is training_args.bin. */
 static int print_not_checked(const char *path)
 {
-    printf("%s: not checked: %s\n", path, fsdp_last_error());
+    char *shown = fsdp_show_lines(fsdp_last_error());
+    printf("%s: not checked: %s\n", path, shown ? shown : "out of memory");
+    fsdp_free(shown);
     return FSDP_EXIT_OK;
 }
 

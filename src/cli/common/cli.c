@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/guard.h"
 #include "src/comm/mpi/library.h"
@@ -49,13 +50,16 @@ static bool write_error_file(const char *message)
 
 static void print_error(const char *program, bool usage)
 {
-    char *message = fsdp_strdup_printf("%s: %s", program, fsdp_last_error());
+    /* Messages contain names from files that others wrote. */
+    char *error = fsdp_show_lines(fsdp_last_error());
+    char *message = error ? fsdp_strdup_printf("%s: %s", program, error) : NULL;
     const char *text = message ? message : fsdp_last_error();
     if (!write_error_file(text)) {
         fprintf(stderr, "%s\n", text);
         if (usage)
             fprintf(stderr, "try '%s --help'\n", program);
     }
+    fsdp_free(error);
     fsdp_free(message);
 }
 

@@ -16,13 +16,13 @@
     X(train, "fine-tune or pretrain a model") \
     X(plan, "predict the memory and collectives of a training run") \
     X(tokenize, "make token files, Arrow folders and tokenizers from texts") \
-    X(evaluate, "loss and ROUGE of models on held-out rows") \
-    X(config, "write, convert and explain configuration files of Accelerate") \
+    X(evaluate, "loss, perplexity, ROUGE or accuracy of models on held-out rows") \
+    X(config, "write, convert, update and explain configuration files of Accelerate") \
     X(launch, "start N ranks of a command on each host, as torchrun does") \
     X(generate, "generate text with a model") \
     X(classify, "label texts with a classifier") \
     X(verify, "compare this build with the numbers of PyTorch") \
-    X(compare, "compare runs by their --metrics files") \
+    X(compare, "compare the losses, times and memory of runs") \
     X(bench, "measure training and collectives on this machine") \
     X(plot, "draw the loss curves of runs") \
     X(dashboard, "serve a page about runs: curves, ranks, checkpoints, which was best") \

@@ -17,7 +17,7 @@ static void put_fact(fsdp_facts *facts, bool in_section, const char *name, const
     if (facts->to)
         fprintf(facts->to, in_section ? "  %-13s %s\n" : "%s: %s\n", name, text);
     else
-        fsdp_json_set_str(in_section ? facts->section : facts->root, name, text);
+        fsdp_json_set_any_str(in_section ? facts->section : facts->root, name, text);
 }
 
 void fsdp_fact_line(fsdp_facts *facts, const char *name, const char *format, ...)
@@ -36,7 +36,7 @@ void fsdp_facts_section(fsdp_facts *facts, const char *name, const char *note)
     }
     facts->section = fsdp_json_set_object(facts->root, name);
     if (note)
-        fsdp_json_set_str(facts->section, "note", note);
+        fsdp_json_set_any_str(facts->section, "note", note);
 }
 
 void fsdp_fact(fsdp_facts *facts, const char *name, const char *format, ...)

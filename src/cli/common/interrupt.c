@@ -16,7 +16,7 @@
 #include "src/launch/exit_code.h"
 
 struct fsdp_interrupt {
-    const char *output;
+    char *output; /* a copy, because this thread may outlive the options; NULL: none; owned */
     bool to_the_end;
     atomic_bool came, ended;
 };
@@ -108,9 +108,10 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_t thread;
     pthread_attr_t attributes;
     fsdp_interrupt *self = fsdp_calloc(1, sizeof *self);
-    if (!self)
+    if (!self || (output && !(self->output = fsdp_strdup(output)))) {
+        fsdp_free(self);
         return NULL;
-    self->output = output;
+    }
     self->to_the_end = to_the_end;
     signal(SIGPIPE, SIG_IGN);
     handled_signals(self, &set);
@@ -125,6 +126,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     /* The thread could not be started. Unblock the signals, which then end the process as usual,
      * even during a save. */
     sigprocmask(SIG_SETMASK, &before, NULL);
+    fsdp_free(self->output);
     fsdp_free(self);
     return NULL;
 }

@@ -303,7 +303,7 @@ void fsdp_add_version(fsdp_facts *to)
     fsdp_fact_line(to, "cpu", "%s", isas);
     add_devices(to);
     add_cuda(to);
-    fsdp_fact_line(to, "transports", "shm, threads");
+    fsdp_fact_line(to, "transports", mpi_version() ? "shm, threads, mpi" : "shm, threads");
     add_libraries(to);
 }
 

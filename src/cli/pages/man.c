@@ -118,7 +118,8 @@ static void append_environment(fsdp_str *out, const fsdp_options_spec *spec)
          "Where models are looked for that are given by their name on the hub.", "model"},
         {"CUDA_VISIBLE_DEVICES", "The cards that the command may use.", "device"},
         {"TMPDIR", "The folder of log files and of other temporary files.", "log-dir"},
-        {"OMP_NUM_THREADS", "Threads of each rank, unless an option says otherwise.",
+        {"OMP_NUM_THREADS",
+         "Threads of each rank, unless --threads-per-rank or FSDP_THREADS_PER_RANK says otherwise.",
          "threads-per-rank"},
         {"NO_COLOR", "If it is set and not empty, no colors are printed.", NULL},
     };
@@ -156,7 +157,19 @@ static void append_files(fsdp_str *out, const fsdp_options_spec *spec)
     append_notes(out, spec, notes, FSDP_LENGTH(notes));
 }
 
-static void append_exit_status(fsdp_str *out, const fsdp_options_spec *spec)
+/* Return true if SIGUSR1 lets the command save its work and end with status 75, or pass such an end
+ * of its ranks on. A table with --resume does not show it: `fsdp plan` has all options of `fsdp
+ * train`, and only plans. */
+static bool ends_to_go_on(const char *command)
+{
+    static const char *const commands[] = {"train", "launch", "tokenize"};
+    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+        if (strcmp(command, commands[i]) == 0)
+            return true;
+    return false;
+}
+
+static void append_exit_status(fsdp_str *out, const char *command, const fsdp_options_spec *spec)
 {
     fsdp_roff_section(out, "EXIT STATUS");
     fsdp_roff_item(out, "0", "Success.");
@@ -167,7 +180,7 @@ static void append_exit_status(fsdp_str *out, const fsdp_options_spec *spec)
                    "The command line or the configuration is wrong. Nothing was started.");
     if (spec && spec->stop_at_positional)
         fsdp_roff_item(out, "128 + N", "Signal N ended the command, and its ranks.");
-    if (spec && (spec->stop_at_positional || has_option(spec, "resume")))
+    if (spec && ends_to_go_on(command))
         fsdp_roff_item(out, "75", "SIGUSR1 ended the work, which --resume continues.");
 }
 
@@ -215,7 +228,7 @@ static void append_page(fsdp_str *out, const fsdp_command_page *page)
         fsdp_roff_text(out, "A dash in a name equals an underscore.");
         fsdp_roff_options(out, spec);
     }
-    append_exit_status(out, spec);
+    append_exit_status(out, page->command, spec);
     append_environment(out, spec);
     append_files(out, spec);
     if (spec && spec->epilogue) {
@@ -253,7 +266,7 @@ static fsdp_status make_main_page(char **text)
     fsdp_roff_section(&out, "OPTIONS");
     fsdp_roff_item(&out, "-h, --help", "The list of commands.");
     fsdp_roff_item(&out, "--version", "How this program was built.");
-    append_exit_status(&out, NULL);
+    append_exit_status(&out, "fsdp", NULL);
     append_environment(&out, NULL);
     fsdp_roff_section(&out, "SEE ALSO");
     for (size_t i = 0; i < count; i++)

@@ -143,14 +143,23 @@ fsdp_status fsdp_jinja_get_item(jinja_machine *machine, jinja_value value, jinja
     return FSDP_OK;
 }
 
-fsdp_status fsdp_jinja_get_path(jinja_machine *machine, jinja_value value, jinja_value path,
-                                jinja_value *out)
+static fsdp_status get_item_or(jinja_machine *machine, jinja_value value, jinja_value key,
+                               jinja_value fallback, jinja_value *out)
+{
+    FSDP_TRY(fsdp_jinja_get_item(machine, value, key, out));
+    if (out->kind == JINJA_UNDEFINED && fallback.kind > JINJA_NONE)
+        *out = fallback;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_jinja_get_path_or(jinja_machine *machine, jinja_value value, jinja_value path,
+                                   jinja_value fallback, jinja_value *out)
 {
     *out = value;
     if (path.kind != JINJA_STRING)
         return jinja_is_absent(path) || path.kind == JINJA_NONE
                    ? FSDP_OK
-                   : fsdp_jinja_get_item(machine, value, path, out);
+                   : get_item_or(machine, value, path, fallback, out);
     const jinja_string *text = path.as.string;
     for (size_t at = 0; at <= text->bytes;) {
         const char *dot = memchr(text->data + at, '.', text->bytes - at);
@@ -163,10 +172,17 @@ fsdp_status fsdp_jinja_get_path(jinja_machine *machine, jinja_value value, jinja
             number = digits ? number * 10 + (text->data[i] - '0') : 0;
         }
         FSDP_TRY(fsdp_jinja_substring(machine, text->data + at, end - at, &key));
-        FSDP_TRY(fsdp_jinja_get_item(machine, *out, digits ? jinja_int(number) : key, out));
+        FSDP_TRY(get_item_or(machine, *out, digits ? jinja_int(number) : key, fallback, out));
         at = end + 1;
     }
     return FSDP_OK;
+}
+
+fsdp_status fsdp_jinja_get_path(jinja_machine *machine, jinja_value value, jinja_value path,
+                                jinja_value *out)
+{
+    const jinja_value none = {.kind = JINJA_MISSING};
+    return fsdp_jinja_get_path_or(machine, value, path, none, out);
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */

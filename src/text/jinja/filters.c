@@ -251,15 +251,6 @@ typedef struct treatment {
     jinja_args args;
 } treatment;
 
-static fsdp_status attribute_or_default(jinja_machine *machine, const treatment *t,
-                                        jinja_value *item)
-{
-    FSDP_TRY(fsdp_jinja_get_path(machine, *item, t->attribute, item));
-    if (item->kind == JINJA_UNDEFINED && t->fallback.kind > JINJA_NONE)
-        *item = t->fallback;
-    return FSDP_OK;
-}
-
 static fsdp_status next_mapped(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
 {
     const treatment *t = it->state;
@@ -269,7 +260,7 @@ static fsdp_status next_mapped(jinja_machine *machine, jinja_iterator *it, jinja
     FSDP_TRY(fsdp_jinja_descend(machine));
     const fsdp_status status =
         t->filter ? fsdp_jinja_call_filter(machine, t->filter, *item, &t->args, item)
-                  : attribute_or_default(machine, t, item);
+                  : fsdp_jinja_get_path_or(machine, *item, t->attribute, t->fallback, item);
     machine->depth--;
     return status;
 }

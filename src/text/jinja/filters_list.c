@@ -179,6 +179,10 @@ static fsdp_status make_batches(jinja_machine *machine, jinja_value value,
     FSDP_TRY(fsdp_jinja_arg_int("batch", values[0], 0, &count));
     FSDP_TRY(fsdp_jinja_to_list(machine, value, &items));
     FSDP_TRY(fsdp_jinja_list(machine, 0, out));
+    if (count == 0 && items.as.list->n) { /* as Jinja does: one empty batch, then all items */
+        FSDP_TRY(fsdp_jinja_list(machine, 0, &batch));
+        FSDP_TRY(fsdp_jinja_list_add(machine, out->as.list, batch));
+    }
     for (size_t i = 0; i < items.as.list->n; i++) {
         if (batch.kind == JINJA_MISSING || (int64_t)batch.as.list->n == count) {
             FSDP_TRY(fsdp_jinja_list(machine, 0, &batch));

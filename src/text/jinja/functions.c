@@ -129,10 +129,10 @@ static fsdp_status strftime_now(jinja_machine *machine, const jinja_args *args, 
     FSDP_TRY(fsdp_jinja_bind("strftime_now", "format", 1, args, &value));
     FSDP_TRY(fsdp_jinja_arg_text("strftime_now", value, NULL, &format));
     if (!format || format->bytes >= sizeof pattern - 1 ||
-        memmem(format->data, format->bytes, "%f", 2))
-        return fsdp_error(
-            FSDP_ERR_UNSUPPORTED,
-            "strftime_now: the format must be a text of at most 254 bytes without %%f");
+        memmem(format->data, format->bytes, "%f", 2) || memchr(format->data, 0, format->bytes))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "strftime_now: the format must be a text of at most "
+                          "254 bytes without %%f and NUL");
     memcpy(pattern, format->data, format->bytes);
     /* strftime() returns 0 if the buffer is too small, but also if the result is empty. Because of
      * this space, the result is never empty. */

@@ -107,12 +107,11 @@ static fsdp_status isascii_of(jinja_machine *machine, jinja_value self, const ji
 
 /* Set *out to true if the text has at least one cased letter, and all of its cased letters are in
  * the class `wanted`. `other` is the opposite case. */
-static fsdp_status all_cased_are(jinja_machine *machine, jinja_value self, const jinja_args *args,
-                                 jinja_char_class wanted, jinja_char_class other, jinja_value *out)
+static fsdp_status all_cased_are(jinja_machine *machine, jinja_value self, jinja_char_class wanted,
+                                 jinja_char_class other, jinja_value *out)
 {
     const jinja_string *text = self.as.string;
     bool any = false, none = true;
-    FSDP_TRY(fsdp_jinja_bind("islower", "", 0, args, NULL));
     FSDP_TRY(fsdp_jinja_charge(machine, text->bytes / 4));
     for (size_t at = 0; none && at < text->bytes;) {
         bool is_wanted, is_other, is_title;
@@ -130,13 +129,15 @@ static fsdp_status all_cased_are(jinja_machine *machine, jinja_value self, const
 static fsdp_status islower_of(jinja_machine *machine, jinja_value self, const jinja_args *args,
                               jinja_value *out)
 {
-    return all_cased_are(machine, self, args, JINJA_CHAR_LOWER, JINJA_CHAR_UPPER, out);
+    FSDP_TRY(fsdp_jinja_bind("islower", "", 0, args, NULL));
+    return all_cased_are(machine, self, JINJA_CHAR_LOWER, JINJA_CHAR_UPPER, out);
 }
 
 static fsdp_status isupper_of(jinja_machine *machine, jinja_value self, const jinja_args *args,
                               jinja_value *out)
 {
-    return all_cased_are(machine, self, args, JINJA_CHAR_UPPER, JINJA_CHAR_LOWER, out);
+    FSDP_TRY(fsdp_jinja_bind("isupper", "", 0, args, NULL));
+    return all_cased_are(machine, self, JINJA_CHAR_UPPER, JINJA_CHAR_LOWER, out);
 }
 
 static fsdp_status isalnum_of(jinja_machine *machine, jinja_value self, const jinja_args *args,

@@ -199,6 +199,13 @@ TEST(filters_give_what_jinja_gives)
         {"{{ [1, 2, 3, 4, 5]|batch(2)|list }} {{ [1, 2, 3]|batch(2, 0)|list }} {{ [1, 2, 3, 4, "
          "5]|slice(2)|list }}",
          "[[1, 2], [3, 4], [5]] [[1, 2], [3, 0]] [[1, 2, 3], [4, 5]]"},
+        {"{{ [1, 2, 3]|batch(0)|list }} {{ [1, 2]|batch(-1)|list }} {{ []|batch(0)|list }}",
+         "[[], [1, 2, 3]] [[1, 2]] []"},
+        /* The default replaces each undefined part of the path, not only the last one. */
+        {"{{ [{'a': {'b': 1}}, {'a': {}}, {}, {'a': 'x'}]|map(attribute='a.b', default='d')|list "
+         "}}",
+         "[1, 'd', 'd', 'd']"},
+        {"{{ [{'a': {}}, {}]|map(attribute='a.b', default={'b': 5})|list }}", "[{'b': 5}, 5]"},
         {"{{ 'foo bar baz qux'|truncate(9) }} {{ 'foo bar baz qux'|truncate(9, true) }} {{ 'a "
          "<b>'|e }} {{ 'x'|safe }} {{ 'a b/\303\251'|urlencode }} {{ 'one two'|wordcount }}",
          "foo... foo ba... a &lt;b&gt; x a%20b/%C3%A9 2"},
@@ -424,6 +431,8 @@ TEST(errors_of_values_name_the_line)
         {"{{ s.__class__.x }}", FSDP_ERR_INVALID, "the sandbox of chat templates forbids"},
         {"{{ {l: 1} }}", FSDP_ERR_INVALID, "unhashable type: 'list'"},
         {"{{ l|join(1, 2, 3) }}", FSDP_ERR_INVALID, "join takes at most 2 arguments"},
+        {"{{ s.isupper(1) }}", FSDP_ERR_INVALID, "isupper takes"},
+        {"{{ strftime_now('%Y\\x00%m') }}", FSDP_ERR_UNSUPPORTED, "without %f and NUL"},
         {"{{ s.strip(1) }}", FSDP_ERR_INVALID,
          "strip: expected a text, found an argument of type int"},
         {"{{ missing|tojson }}", FSDP_ERR_INVALID, "tojson: 'missing' is undefined"},
