@@ -430,6 +430,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
     fsdp_task task;
+    c->options = options;
+    c->parsed_bytes = sizeof *c;
     derive_given(c, options);
     fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
                                  &c->file_keys);
