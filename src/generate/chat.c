@@ -1,11 +1,12 @@
 /* See chat.h. Only rank 0 has the conversation. The other ranks take part in generating each
- * answer, but have no prompts of their own. If an error concerns only one message, for example
- * because the message makes the conversation too long for the model, the error is shown to the
+ * answer, but have no prompts of their own. If an error concerns only one message, because the
+ * message makes the conversation too long for the model or is not UTF-8, the error is shown to the
  * user, and the conversation continues without this message. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/error.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/generate/chat.h"
@@ -144,6 +145,15 @@ static fsdp_status show(const conversation *c, const char *text)
     return FSDP_OK;
 }
 
+/* Show the last error, which has refused what the user wrote after `command`. */
+static fsdp_status show_refused(const conversation *c, const char *command)
+{
+    char note[FSDP_ERROR_BYTES + 80];
+    snprintf(note, sizeof note, "%s: %s; the conversation goes on as it was", command,
+             fsdp_last_error());
+    return show(c, note);
+}
+
 /* Generate an answer to the user message `text`, and append both to the conversation. Errors after
  * which the conversation can continue are shown to the user, and FSDP_OK is returned. */
 static fsdp_status answer(conversation *c, const char *text)
@@ -154,12 +164,11 @@ static fsdp_status answer(conversation *c, const char *text)
     fsdp_status status = copy_with(c, text, &doc);
     if (status == FSDP_OK) {
         status = make_prompt(c, doc);
-        if (status != FSDP_OK) {
+        if (status != FSDP_OK)
             fsdp_json_destroy(doc);
-            return status == FSDP_ERR_NOMEM ? status : show(c, fsdp_last_error());
-        }
     }
-    FSDP_TRY(status);
+    if (status != FSDP_OK)
+        return status == FSDP_ERR_NOMEM ? status : show(c, fsdp_last_error());
     status = announce(c->run, &yes);
     if (status == FSDP_OK)
         status = generate(c, &said);
@@ -191,14 +200,21 @@ static bool is_command(const char *line, const char *name, const char **rest)
     return true;
 }
 
+/* Begin the conversation again with the system message `text`. If the message is refused, because
+ * it is not UTF-8, keep the conversation as it is, and show the error. */
 static fsdp_status set_system(conversation *c, const char *text)
 {
-    char *copy = NULL;
+    char *before = c->system, *copy = NULL;
     if (*text && !(copy = fsdp_strndup(text, strlen(text))))
         return FSDP_ERR_NOMEM;
-    fsdp_free(c->system);
     c->system = copy;
-    FSDP_TRY(clear(c));
+    const fsdp_status status = clear(c);
+    if (status != FSDP_OK) {
+        c->system = before;
+        fsdp_free(copy);
+        return status == FSDP_ERR_NOMEM ? status : show_refused(c, "/system");
+    }
+    fsdp_free(before);
     return show(c, *text ? "the conversation begins again with this message of the system"
                          : "the conversation begins again without a message of the system");
 }
@@ -247,6 +263,8 @@ static fsdp_status lead(conversation *c)
     if (g->config->system)
         c->system = fsdp_strndup(g->config->system, strlen(g->config->system));
     fsdp_status status = g->config->system && !c->system ? FSDP_ERR_NOMEM : clear(c);
+    if (g->config->system)
+        fsdp_error_context(status, "--system");
     if (status == FSDP_OK)
         status = read_messages(c);
     fsdp_json_destroy(c->doc);
