@@ -10,6 +10,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/generate/chat.h"
+#include "src/text/chars/utf8.h"
 
 void fsdp_chat_stream_init(fsdp_chat_stream *stream, const generate_run *run)
 {
@@ -190,6 +191,15 @@ static fsdp_status answer(conversation *c, const char *text)
 
 /* --- lines --- */
 
+static fsdp_status check_utf8(const char *text)
+{
+    const size_t length = strlen(text), valid = fsdp_utf8_valid_length(text, length);
+    return valid == length
+               ? FSDP_OK
+               : fsdp_error(FSDP_ERR_INVALID, "the message is not UTF-8: byte 0x%02x at offset %zu",
+                            (unsigned)(unsigned char)text[valid], valid);
+}
+
 static bool is_command(const char *line, const char *name, const char **rest)
 {
     const size_t n = strlen(name);
@@ -199,21 +209,18 @@ static bool is_command(const char *line, const char *name, const char **rest)
     return true;
 }
 
-/* Begin the conversation again with the system message `text`. If the message is refused, because
- * it is not UTF-8, keep the conversation as it is, and show the error. */
+/* Begin the conversation again with the system message `text`. If the message is not UTF-8, show
+ * the error, and keep the conversation as it is. */
 static fsdp_status set_system(conversation *c, const char *text)
 {
-    char *before = c->system, *copy = NULL;
+    char *copy = NULL;
+    if (check_utf8(text) != FSDP_OK)
+        return show_refused(c, "/system");
     if (*text && !(copy = fsdp_strndup(text, strlen(text))))
         return FSDP_ERR_NOMEM;
+    fsdp_free(c->system);
     c->system = copy;
-    const fsdp_status status = clear(c);
-    if (status != FSDP_OK) {
-        c->system = before;
-        fsdp_free(copy);
-        return status == FSDP_ERR_NOMEM ? status : show_refused(c, "/system");
-    }
-    fsdp_free(before);
+    FSDP_TRY(clear(c));
     return show(c, *text ? "the conversation begins again with this message of the system"
                          : "the conversation begins again without a message of the system");
 }
@@ -261,9 +268,13 @@ static fsdp_status lead(conversation *c)
     bool no = false;
     if (g->config->system)
         c->system = fsdp_strndup(g->config->system, strlen(g->config->system));
-    fsdp_status status = g->config->system && !c->system ? FSDP_ERR_NOMEM : clear(c);
-    if (g->config->system)
+    fsdp_status status = g->config->system && !c->system ? FSDP_ERR_NOMEM : FSDP_OK;
+    if (status == FSDP_OK && c->system) {
+        status = check_utf8(c->system);
         fsdp_error_context(status, "--system");
+    }
+    if (status == FSDP_OK)
+        status = clear(c);
     if (status == FSDP_OK)
         status = read_messages(c);
     fsdp_json_destroy(c->doc);
