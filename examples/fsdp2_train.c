@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <fsdp.h>
 
@@ -341,6 +342,27 @@ static const char *checkpoint_folder(const run *r)
     return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
 }
 
+static void file_path(const run *r, int64_t time_ms, const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
+}
+
+/* Return true if the checkpoint has both files. A run that is killed between them leaves a folder
+ * with only one. */
+static bool is_complete(const run *r, int64_t time_ms)
+{
+    static const char *const names[] = {"model_state_dict.pt", "optim_state_dict.pt"};
+    char path[PATH_BYTES];
+    for (int i = 0; i < 2; i++) {
+        file_path(r, time_ms, names[i], path);
+        if (access(path, F_OK) != 0) {
+            fprintf(stderr, "fsdp2_train: %s is missing, so this checkpoint is not used\n", path);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Get the time of the newest checkpoint, or 0 if there is none. Rank 0 reads the folder and
  * broadcasts the time, so all ranks agree. */
 static fsdp_status last_training_time(const run *r, int64_t *time_ms)
@@ -349,17 +371,13 @@ static fsdp_status last_training_time(const run *r, int64_t *time_ms)
     DIR *folder = fsdp_group_rank(r->group) == 0 ? opendir(checkpoint_folder(r)) : NULL;
     for (const struct dirent *e; folder && (e = readdir(folder));) {
         int64_t ms = strtoll(e->d_name, NULL, 10);
-        newest = ms > newest ? ms : newest;
+        if (ms > newest && is_complete(r, ms))
+            newest = ms;
     }
     if (folder)
         closedir(folder);
     *time_ms = newest;
     return fsdp_broadcast(r->group, time_ms, sizeof *time_ms, 0);
-}
-
-static void file_path(const run *r, int64_t time_ms, const char *name, char path[PATH_BYTES])
-{
-    snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
 }
 
 /* With the DTensor API, every rank reads the file and splits each full tensor into DTensors with

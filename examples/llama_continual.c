@@ -19,6 +19,7 @@
  * reason.
  *
  * `fsdp train` runs the same job without a program: it has the same arguments. */
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,6 +214,23 @@ static fsdp_status open_split(const job *j, fsdp_split split, bool shuffle, int 
     return fsdp_loader_create(*set, &options, loader);
 }
 
+/* Return an error if an epoch has no step, because a rank has fewer micro-batches than a step
+ * accumulates. The model would be saved untrained. */
+static fsdp_status check_steps(const job *j)
+{
+    const arguments *a = &j->args;
+    const long long micro_batches = (long long)fsdp_loader_steps(j->train_loader);
+    return micro_batches >= a->gradient_accumulation_steps
+               ? FSDP_OK
+               : fsdp_error(FSDP_ERR_INVALID,
+                            "--gradient_accumulation_steps %d: an epoch has only %lld "
+                            "micro-batches of a rank (%lld rows, %d ranks, --micro_batch_size %d), "
+                            "so it has no step: use at most %lld, or more rows",
+                            a->gradient_accumulation_steps, micro_batches,
+                            (long long)fsdp_dataset_len(j->train_dataset), j->world_size,
+                            a->micro_batch_size, micro_batches);
+}
+
 static fsdp_status load_data(job *j)
 {
     const arguments *a = &j->args;
@@ -227,7 +245,7 @@ static fsdp_status load_data(job *j)
     PRINT("max_step x gradient_accumulation_steps = %lld; micro-batches x epochs = %lld\n",
           (long long)a->max_step * a->gradient_accumulation_steps,
           micro_batches * a->number_epochs);
-    return FSDP_OK;
+    return check_steps(j);
 }
 
 /* model = fabric.setup(AutoModelForCausalLM.from_pretrained(...)): each decoder layer is a unit.
@@ -323,8 +341,6 @@ static fsdp_status save_checkpoint(const job *j)
     fsdp_state_dict *model, *optimizer;
     snprintf(path, sizeof path, "checkpoints/step-%lld.pt", (long long)j->step);
     checkpoint_names(path, model_path, optimizer_path);
-    if (j->rank == 0)
-        mkdir("checkpoints", 0777); /* it may exist */
     FSDP_TRY(fsdp_get_state_dict(j->model, j->optimizer, NULL, &model, &optimizer));
     fsdp_status status = fsdp_torch_save(optimizer, optimizer_path, j->group);
     if (status == FSDP_OK)
@@ -351,22 +367,64 @@ static fsdp_status load_into(const job *j, const char *path, bool optimizer)
     return status;
 }
 
+/* Return the number of steps of the whole run. */
+static int64_t total_steps(const job *j)
+{
+    const arguments *a = &j->args;
+    const int64_t epoch = fsdp_loader_steps(j->train_loader) / a->gradient_accumulation_steps;
+    const int64_t all = epoch * a->number_epochs;
+    return all < a->max_step ? all : a->max_step;
+}
+
+/* Return the N of a path whose last part is step-N.pt, or -1 if it is another name. */
+static int64_t step_of_path(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    const int64_t step = strtoll(name + 5, &end, 10);
+    return strcmp(end, ".pt") == 0 ? step : -1;
+}
+
 static fsdp_status resume(job *j)
 {
     char model[512], optimizer[512];
     const char *path = j->args.checkpoint;
-    const char *number = path ? strrchr(path, '-') : NULL;
-    if (!number) {
-        if (j->rank == 0)
-            fprintf(stderr, "llama_continual: --resume needs --checkpoint checkpoints/step-N.pt\n");
-        exit(2);
-    }
+    const int64_t step = path ? step_of_path(path) : -1;
+    if (step < 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--resume needs --checkpoint FOLDER/step-N.pt, as this program names its "
+                          "checkpoints: N is the step after which the run goes on%s%s",
+                          path ? "; --checkpoint is " : "", path ? path : "");
+    if (step > total_steps(j))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--checkpoint %s is of step %lld, but this run ends after step %lld "
+                          "(--max_step, --number_epochs)",
+                          path, (long long)step, (long long)total_steps(j));
     checkpoint_names(path, model, optimizer);
     FSDP_TRY(load_into(j, model, false));
     FSDP_TRY(load_into(j, optimizer, true));
-    j->first_step = strtoll(number + 1, NULL, 10);
+    j->first_step = step;
     PRINT("resumed from %s\n", path);
     return FSDP_OK;
+}
+
+/* Make a folder of this run, and check that files can be written in it. */
+static fsdp_status make_folder(const char *path, const char *what)
+{
+    if ((mkdir(path, 0777) != 0 && errno != EEXIST) || access(path, W_OK | X_OK) != 0)
+        return fsdp_error(FSDP_ERR_IO, "%s %s: %s", what, path, strerror(errno));
+    return FSDP_OK;
+}
+
+/* Make the folders before the training, so that no run fails when it has ended. */
+static fsdp_status make_folders(const job *j)
+{
+    if (j->rank != 0)
+        return FSDP_OK;
+    FSDP_TRY(make_folder(j->args.output, "--output"));
+    return make_folder("checkpoints", "the folder");
 }
 
 /* The result as a Hugging Face folder; from_pretrained() reads it. */
@@ -376,11 +434,9 @@ static fsdp_status save_model(const job *j)
     const fsdp_model_config *config = &j->pretrained.config;
     snprintf(from, sizeof from, "%s/config.json", j->pretrained.dir);
     snprintf(to, sizeof to, "%s/config.json", j->args.output);
-    if (j->rank == 0) {
-        mkdir(j->args.output, 0777);
+    if (j->rank == 0)
         FSDP_TRY(fsdp_model_config_write(
             config, !fsdp_model_config_info(config).tie_word_embeddings, FSDP_DTYPE_F32, from, to));
-    }
     FSDP_TRY(fsdp_barrier(j->group));
     FSDP_TRY(fsdp_module_save(j->model, j->args.output, j->group, NULL));
     PRINT("saved the model in %s\n", j->args.output);
@@ -455,6 +511,7 @@ static fsdp_status train_epoch(job *j, int epoch)
 static fsdp_status fabric_main(job *j)
 {
     FSDP_TRY(setup(j));
+    FSDP_TRY(make_folders(j));
     FSDP_TRY(fsdp_pretrained_open(j->args.model_name, j->args.from_config, &j->pretrained));
     FSDP_TRY(load_data(j));
     FSDP_TRY(setup_model(j));

@@ -238,8 +238,12 @@ static fsdp_status read_checkpointing_steps(job *j)
     char *end;
     if (!text)
         return FSDP_OK;
-    j->save_every = strcmp(text, "epoch") == 0 ? -1 : strtol(text, &end, 10);
-    if (j->save_every == -1 || (j->save_every > 0 && !*end))
+    if (strcmp(text, "epoch") == 0) {
+        j->save_every = -1;
+        return FSDP_OK;
+    }
+    j->save_every = strtol(text, &end, 10);
+    if (j->save_every > 0 && !*end)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "--checkpointing_steps %s: expected a number of steps, or epoch", text);

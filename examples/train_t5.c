@@ -6,8 +6,11 @@
  * MODEL is a Hugging Face folder with config.json, model.safetensors and spiece.model. config.json
  * and the trained weights are written to OUTPUT, an existing folder. Without `fsdp launch` there is
  * one rank. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <fsdp.h>
 
@@ -141,9 +144,20 @@ static fsdp_status save(const job *j, const char *source, const char *output)
     return fsdp_module_save(j->model, output, j->group, NULL);
 }
 
+/* Check, before the training, that rank 0 can write the model. If it cannot, its error ends the
+ * other ranks, too. */
+static fsdp_status check_output(const job *j, const char *output)
+{
+    if (fsdp_group_rank(j->group) == 0 && access(output, W_OK | X_OK) != 0)
+        return fsdp_error(FSDP_ERR_IO, "OUTPUT %s: %s; make this folder first: mkdir -p %s", output,
+                          strerror(errno), output);
+    return FSDP_OK;
+}
+
 static fsdp_status run(job *j, char **argv)
 {
     FSDP_TRY(fsdp_init_process_group(NULL, &j->group));
+    FSDP_TRY(check_output(j, argv[3]));
     FSDP_TRY(fsdp_device_create(NULL, &j->device));
     FSDP_TRY(open_model(j, argv[1]));
     FSDP_TRY(open_data(j, argv[1], argv[2]));

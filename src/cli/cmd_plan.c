@@ -251,6 +251,7 @@ static void derive(void *config, const fsdp_options *options)
         fsdp_options_origin(options, "local-world-size") == FSDP_ORIGIN_ENV)
         c->local_world_size = 0;
     fsdp_train_options()->derive(config, options);
+    c->train.parsed_bytes = sizeof *c;
 }
 
 /* Check the options that only plan has, and then those of train. */

@@ -367,6 +367,11 @@ static fsdp_status open_texts(evaluator *v)
     if (!v->config->generate || all->task != FSDP_TASK_SEQ2SEQ)
         return FSDP_OK;
     fsdp_status status = read_texts(v->set, false, &all->references);
+    const char *needs_texts = v->config->predictions ? "--predictions"
+                              : v->config->prompts   ? "--prompts"
+                                                     : NULL;
+    if (status == FSDP_ERR_UNSUPPORTED && needs_texts)
+        return fsdp_error(status, "%s: %s", needs_texts, fsdp_last_error());
     if (status == FSDP_ERR_UNSUPPORTED) {
         snprintf(all->no_texts, sizeof all->no_texts, "%.*s", (int)sizeof all->no_texts - 1,
                  fsdp_last_error());
@@ -700,10 +705,11 @@ static fsdp_status check_output(const char *flag, const char *path)
     char *folder = fsdp_path_parent(path);
     if (!folder)
         return FSDP_ERR_NOMEM;
-    bool there = fsdp_path_is_directory(folder);
+    fsdp_status status = FSDP_OK;
+    if (!fsdp_path_is_directory(folder))
+        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no folder %s", flag, path, folder);
     fsdp_free(folder);
-    return there ? FSDP_OK
-                 : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
+    return status;
 }
 
 /* Check that the output files can be written, that no output file is also an input, and that

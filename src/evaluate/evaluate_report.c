@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
@@ -190,9 +191,7 @@ fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out)
         return fsdp_error(FSDP_ERR_IO, "printing the evaluation: %s", strerror(errno));
     if (!c->predictions && !c->prompts)
         return FSDP_OK;
-    if (!e->have_texts)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s",
-                          c->predictions ? "--predictions" : "--prompts", e->no_texts);
+    FSDP_ASSERT(e->have_texts); /* open_texts() has refused rows without texts */
     if (c->prompts)
         FSDP_TRY(write_lines(&e->prompts, c->prompts));
     return c->predictions ? write_lines(&e->items[e->n - 1].texts, c->predictions) : FSDP_OK;

@@ -1,14 +1,16 @@
 /* See chat.h. Only rank 0 has the conversation. The other ranks take part in generating each
- * answer, but have no prompts of their own. If an error concerns only one message, for example
- * because the message makes the conversation too long for the model, the error is shown to the
+ * answer, but have no prompts of their own. If an error concerns only one message, because the
+ * message makes the conversation too long for the model or is not UTF-8, the error is shown to the
  * user, and the conversation continues without this message. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/error.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/generate/chat.h"
+#include "src/text/chars/utf8.h"
 
 void fsdp_chat_stream_init(fsdp_chat_stream *stream, const generate_run *run)
 {
@@ -144,6 +146,15 @@ static fsdp_status show(const conversation *c, const char *text)
     return FSDP_OK;
 }
 
+/* Show the last error, which has refused what the user wrote after `command`. */
+static fsdp_status show_refused(const conversation *c, const char *command)
+{
+    char note[FSDP_ERROR_BYTES + 80];
+    snprintf(note, sizeof note, "%s: %s; the conversation goes on as it was", command,
+             fsdp_last_error());
+    return show(c, note);
+}
+
 /* Generate an answer to the user message `text`, and append both to the conversation. Errors after
  * which the conversation can continue are shown to the user, and FSDP_OK is returned. */
 static fsdp_status answer(conversation *c, const char *text)
@@ -154,12 +165,11 @@ static fsdp_status answer(conversation *c, const char *text)
     fsdp_status status = copy_with(c, text, &doc);
     if (status == FSDP_OK) {
         status = make_prompt(c, doc);
-        if (status != FSDP_OK) {
+        if (status != FSDP_OK)
             fsdp_json_destroy(doc);
-            return status == FSDP_ERR_NOMEM ? status : show(c, fsdp_last_error());
-        }
     }
-    FSDP_TRY(status);
+    if (status != FSDP_OK)
+        return status == FSDP_ERR_NOMEM ? status : show(c, fsdp_last_error());
     status = announce(c->run, &yes);
     if (status == FSDP_OK)
         status = generate(c, &said);
@@ -181,6 +191,15 @@ static fsdp_status answer(conversation *c, const char *text)
 
 /* --- lines --- */
 
+static fsdp_status check_utf8(const char *text)
+{
+    const size_t length = strlen(text), valid = fsdp_utf8_valid_length(text, length);
+    return valid == length
+               ? FSDP_OK
+               : fsdp_error(FSDP_ERR_INVALID, "the message is not UTF-8: byte 0x%02x at offset %zu",
+                            (unsigned)(unsigned char)text[valid], valid);
+}
+
 static bool is_command(const char *line, const char *name, const char **rest)
 {
     const size_t n = strlen(name);
@@ -190,9 +209,13 @@ static bool is_command(const char *line, const char *name, const char **rest)
     return true;
 }
 
+/* Begin the conversation again with the system message `text`. If the message is not UTF-8, show
+ * the error, and keep the conversation as it is. */
 static fsdp_status set_system(conversation *c, const char *text)
 {
     char *copy = NULL;
+    if (check_utf8(text) != FSDP_OK)
+        return show_refused(c, "/system");
     if (*text && !(copy = fsdp_strndup(text, strlen(text))))
         return FSDP_ERR_NOMEM;
     fsdp_free(c->system);
@@ -245,7 +268,13 @@ static fsdp_status lead(conversation *c)
     bool no = false;
     if (g->config->system)
         c->system = fsdp_strndup(g->config->system, strlen(g->config->system));
-    fsdp_status status = g->config->system && !c->system ? FSDP_ERR_NOMEM : clear(c);
+    fsdp_status status = g->config->system && !c->system ? FSDP_ERR_NOMEM : FSDP_OK;
+    if (status == FSDP_OK && c->system) {
+        status = check_utf8(c->system);
+        fsdp_error_context(status, "--system");
+    }
+    if (status == FSDP_OK)
+        status = clear(c);
     if (status == FSDP_OK)
         status = read_messages(c);
     fsdp_json_destroy(c->doc);

@@ -420,6 +420,22 @@ static fsdp_status join_tables(fsdp_options *options, const fsdp_options_spec *s
     return FSDP_OK;
 }
 
+/* Keep a copy of the command line, for fsdp_options_check_added(). */
+static fsdp_status keep_words(fsdp_options *options, int argc, char **argv)
+{
+    options->argv = fsdp_calloc((size_t)argc + 1, sizeof *options->argv);
+    if (!options->argv)
+        return fsdp_error_nomem();
+    for (; options->argc < argc; options->argc++) {
+        char *word =
+            fsdp_options_own(options, fsdp_strdup(argv[options->argc] ? argv[options->argc] : ""));
+        if (!word)
+            return fsdp_error_nomem();
+        options->argv[options->argc] = word;
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                                fsdp_options **out)
 {
@@ -432,6 +448,9 @@ fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc, char **a
     command_line line = {.options = options, .argc = argc, .argv = argv, .at = 1};
     if (!options->sources || !options->positional)
         status = fsdp_error_nomem();
+    options->given_spec = spec;
+    if (status == FSDP_OK)
+        status = keep_words(options, argc, argv);
     if (status == FSDP_OK)
         status = read_arguments(&line);
     if (status == FSDP_OK && options->action != FSDP_OPTIONS_HELP)
@@ -454,6 +473,7 @@ void fsdp_options_destroy(fsdp_options *options)
     fsdp_free(options->owned);
     fsdp_free(options->sources);
     fsdp_free(options->positional);
+    fsdp_free(options->argv);
     fsdp_free(options->rows);
     fsdp_free(options);
 }

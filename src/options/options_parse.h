@@ -24,6 +24,9 @@ typedef struct fsdp_option_given {
 } fsdp_option_given;
 
 struct fsdp_options {
+    const fsdp_options_spec *given_spec; /* the caller's spec */
+    char **argv;                         /* [argc] the words of the command line; all are owned */
+    int argc;
     const fsdp_options_spec *spec; /* &joined if the caller's spec has a table `compat`, else the
                                       caller's spec */
     fsdp_options_spec joined;      /* the caller's spec, but with `rows` as its table */

@@ -87,10 +87,12 @@ static void append_size(fsdp_str *out, int64_t bytes)
     fsdp_str_printf(out, "%lld%s", (long long)bytes, units[unit]);
 }
 
-static void append_bound(fsdp_str *out, bool is_size, double value)
+static void append_bound(fsdp_str *out, fsdp_option_type type, double value)
 {
-    if (is_size)
+    if (type == FSDP_OPTION_SIZE)
         append_size(out, (int64_t)value);
+    else if (type != FSDP_OPTION_DOUBLE)
+        fsdp_str_printf(out, "%.0f", value);
     else
         append_double(out, value);
 }
@@ -100,14 +102,13 @@ static void append_bounds(const fsdp_option *option, fsdp_str *out)
     const fsdp_option_bounds *b = &option->bounds;
     if (!b->set)
         return;
-    bool is_size = option->type == FSDP_OPTION_SIZE;
     bool open_ended = isinf(b->max);
     fsdp_str_printf(out, b->above ? " above " : open_ended ? " of at least " : " from ");
-    append_bound(out, is_size, b->min);
+    append_bound(out, option->type, b->min);
     if (open_ended)
         return;
     fsdp_str_printf(out, b->below ? " to below " : b->above ? " up to " : " to ");
-    append_bound(out, is_size, b->max);
+    append_bound(out, option->type, b->max);
 }
 
 static void append_choices(const fsdp_option *option, fsdp_str *out)

@@ -17,48 +17,53 @@ typedef struct candidate {
     fsdp_remedy_fn *apply;
     const char *cost; /* a text: the flag of the change, and what the change costs */
     bool repeats;     /* it may be applied several times; the flags of the last time count */
-    /* A candidate that contradicts this one. It is left out when this one is added. NULL: none. */
+    /* A cheaper candidate that contradicts this one. It is left out when this one is added, and
+     * comes back in the end if the run fits with it, too. NULL: none. */
     fsdp_remedy_fn *replaces;
+    /* A candidate whose flags depend on this one, so this one is applied first. NULL: none. */
+    fsdp_remedy_fn *precedes;
 } candidate;
 
 static const candidate candidates[] = {
-    {fsdp_remedy_save_in_step, "--no-async-save: a step that saves waits for the disk", false,
-     NULL},
+    {.apply = fsdp_remedy_save_in_step,
+     .cost = "--no-async-save: a step that saves waits for the disk"},
     /* These cost more communication or recomputation, but give the same numbers. */
-    {fsdp_remedy_reshard, "--sharding-strategy: weights are gathered again in backward", false,
-     NULL},
-    {fsdp_remedy_checkpoint_ops,
-     "--activation-checkpointing-kind op: backward computes the cheap operations of a block again",
-     false, NULL},
-    {fsdp_remedy_checkpoint,
-     "--activation-checkpointing: backward computes each block again, a third more work", false,
-     NULL},
-    {fsdp_remedy_split_batch,
-     "--gradient-accumulation-steps: smaller products, and each micro-step gathers and reduces",
-     true, NULL},
+    {.apply = fsdp_remedy_reshard,
+     .cost = "--sharding-strategy: weights are gathered again in backward"},
+    {.apply = fsdp_remedy_checkpoint_ops,
+     .cost = "--activation-checkpointing-kind op: backward computes the cheap operations of a "
+             "block again"},
+    {.apply = fsdp_remedy_checkpoint,
+     .cost = "--activation-checkpointing: backward computes each block again, a third more work"},
+    {.apply = fsdp_remedy_split_batch,
+     .cost = "--gradient-accumulation-steps: smaller products, and each micro-step gathers and "
+             "reduces",
+     .repeats = true},
     /* These give other numbers, with about the same loss. */
-    {fsdp_remedy_bf16, "--bf16: activations and weights are rounded to bfloat16 in products", false,
-     NULL},
-    {fsdp_remedy_adamw_8bit, "--optimizer adamw_8bit: moments are rounded to 8 bits", false, NULL},
-    {fsdp_remedy_adafactor,
-     "--optimizer adafactor: another update, which needs another --lr and a search for it", false,
-     NULL},
-    {fsdp_remedy_bf16_master, "--master-dtype bfloat16: each step rounds the weights to bfloat16",
-     false, NULL},
-    {fsdp_remedy_float8_all_gather,
-     "--float8-enable-fsdp-all-gather: a gather sends 1 byte a weight of the linear layers, but "
-     "their products have operands of 8 bits, which changes the loss more than bfloat16, and the "
-     "casts make steps slower on a CPU",
-     false, NULL},
+    {.apply = fsdp_remedy_bf16,
+     .cost = "--bf16: activations and weights are rounded to bfloat16 in products"},
+    {.apply = fsdp_remedy_adamw_8bit,
+     .cost = "--optimizer adamw_8bit: moments are rounded to 8 bits"},
+    {.apply = fsdp_remedy_bf16_master,
+     .cost = "--master-dtype bfloat16: each step rounds the weights to bfloat16"},
+    {.apply = fsdp_remedy_adafactor,
+     .cost = "--optimizer adafactor: another update, which needs another --lr and a search for it",
+     .replaces = fsdp_remedy_adamw_8bit,
+     .precedes = fsdp_remedy_bf16_master},
+    {.apply = fsdp_remedy_float8_all_gather,
+     .cost = "--float8-enable-fsdp-all-gather: a gather sends 1 byte a weight of the linear "
+             "layers, but their products have operands of 8 bits, which changes the loss more "
+             "than bfloat16, and the casts make steps slower on a CPU"},
     /* This is as slow as a disk. */
-    {fsdp_remedy_activation_offload,
-     "--activation-offload: inputs of blocks are written to a file and read again", false, NULL},
+    {.apply = fsdp_remedy_activation_offload,
+     .cost = "--activation-offload: inputs of blocks are written to a file and read again"},
     /* The others change what is trained, or are as slow as a disk, too. */
-    {fsdp_remedy_lora, "--lora-r: only an adapter is trained", false,
-     fsdp_remedy_float8_all_gather},
-    {fsdp_remedy_load_in_4bit, "--load-in-4bit: the frozen weights are rounded to 4 bits", false,
-     NULL},
-    {fsdp_remedy_offload, "--offload-dir: a step is as slow as the disk", false, NULL},
+    {.apply = fsdp_remedy_lora,
+     .cost = "--lora-r: only an adapter is trained",
+     .replaces = fsdp_remedy_float8_all_gather},
+    {.apply = fsdp_remedy_load_in_4bit,
+     .cost = "--load-in-4bit: the frozen weights are rounded to 4 bits"},
+    {.apply = fsdp_remedy_offload, .cost = "--offload-dir: a step is as slow as the disk"},
 };
 
 enum {
@@ -79,29 +84,41 @@ static void free_row(fsdp_fit_row *row)
     *row = (fsdp_fit_row){0};
 }
 
+/* Apply candidate i to *c as often as it is chosen, and append its flags to `all`. If it is
+ * candidate `of`, append them to `last`, too. Return false if it has nothing to change in *c. */
+static bool apply_candidate(const search *s, int i, fsdp_train_config *c, fsdp_str *all, int of,
+                            fsdp_str *last)
+{
+    fsdp_str flags = {0};
+    bool changed = true;
+    for (int k = 0; k < s->times[i] && changed; k++) {
+        flags.len = 0;
+        changed = candidates[i].apply(c, &flags);
+    }
+    if (changed && flags.len)
+        fsdp_str_append(all, flags.data, flags.len);
+    if (changed && flags.len && i == of)
+        fsdp_str_append(last, flags.data, flags.len);
+    all->failed |= flags.failed;
+    fsdp_str_fini(&flags);
+    return changed;
+}
+
 /* Apply the chosen candidates (s->times) to *c, and append their flags to `all`. Also append the
  * flags of candidate `of` to `last`. Return false if a chosen candidate has nothing to change in
  * *c. */
 static bool apply_candidates(const search *s, fsdp_train_config *c, fsdp_str *all, int of,
                              fsdp_str *last)
 {
-    for (int i = 0; i < N; i++) {
-        fsdp_str flags = {0};
-        bool changed = true;
-        for (int k = 0; k < s->times[i] && changed; k++) {
-            flags.len = 0;
-            changed = candidates[i].apply(c, &flags);
-        }
-        if (changed && flags.len)
-            fsdp_str_append(all, flags.data, flags.len);
-        if (changed && flags.len && i == of)
-            fsdp_str_append(last, flags.data, flags.len);
-        all->failed |= flags.failed;
-        fsdp_str_fini(&flags);
-        if (!changed)
-            return false;
+    bool changed = true;
+    for (int i = 0; i < N && changed; i++) {
+        for (int k = 0; k < N && changed; k++)
+            if (candidates[k].precedes == candidates[i].apply)
+                changed = apply_candidate(s, k, c, all, of, last);
+        if (changed && !candidates[i].precedes)
+            changed = apply_candidate(s, i, c, all, of, last);
     }
-    return true;
+    return changed;
 }
 
 static fsdp_status fill_row(const fsdp_plan *plan, const fsdp_str *flags, fsdp_fit_row *row)
@@ -124,6 +141,8 @@ static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_
     *possible = apply_candidates(s, &c, &all, of, &last);
     if (all.failed || last.failed)
         status = fsdp_error_nomem();
+    *possible = *possible && status == FSDP_OK &&
+                (!all.len || fsdp_remedy_is_accepted(s->config, all.data));
     if (status == FSDP_OK && *possible)
         status = fsdp_plan_create(&c, s->world_size, s->local_world_size, plan);
     if (status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED) {
@@ -190,27 +209,45 @@ static fsdp_status add_candidate(search *s, int i, bool *kept)
     return status;
 }
 
-/* Apply candidate i once less, if the run still fits without it. If the run does not fit anyway, do
- * this only if the run then needs no more memory than before. */
-static fsdp_status drop_candidate(search *s, int i, bool *dropped)
+/* Apply candidate i once less and, if `instead` is not negative, candidate `instead` once more. Do
+ * this only if the run still fits. If the run does not fit anyway, do it only if the run then needs
+ * no more memory than before. */
+static fsdp_status drop_candidate(search *s, int i, int instead, bool *dropped)
 {
     fsdp_fit *fit = s->fit;
     const int64_t most = fit->fits ? fit->limit : fit->proposal.rank_bytes;
     fsdp_fit_row row = {0}, whole = {0};
     fsdp_plan *plan = NULL;
+    int before[N];
+    memcpy(before, s->times, sizeof before);
     s->times[i]--;
+    if (instead >= 0)
+        s->times[instead]++;
     fsdp_status status = try_candidates(s, i, dropped, &plan, &row, &whole);
     *dropped = *dropped && status == FSDP_OK && whole.rank_bytes <= most;
     if (*dropped) {
         propose(fit, &whole, plan);
         plan = NULL;
     } else {
-        s->times[i]++;
+        memcpy(s->times, before, sizeof before);
     }
     fsdp_plan_destroy(plan);
     free_row(&row);
     free_row(&whole);
     return status;
+}
+
+/* Apply candidate i as rarely as possible. If it cannot be left out, but the run also fits with the
+ * candidate that it has replaced, which costs less, take that one instead. */
+static fsdp_status drop_or_swap(search *s, int i)
+{
+    bool more = true;
+    while (more && s->times[i])
+        FSDP_TRY(drop_candidate(s, i, -1, &more));
+    for (int k = 0; k < i && s->times[i]; k++)
+        if (candidates[i].replaces && candidates[k].apply == candidates[i].replaces)
+            FSDP_TRY(drop_candidate(s, i, k, &more));
+    return FSDP_OK;
 }
 
 /* Find the proposal. A candidate saves nothing as long as the peak is at a moment that the
@@ -225,8 +262,7 @@ static fsdp_status find_proposal(search *s)
         i = kept ? 0 : i + 1;
     }
     for (int i = N - 1; i >= 0; i--)
-        for (bool more = true; more && s->times[i];)
-            FSDP_TRY(drop_candidate(s, i, &more));
+        FSDP_TRY(drop_or_swap(s, i));
     for (int i = 0; i < N; i++)
         if (s->times[i])
             s->fit->costs[s->fit->n_costs++] = candidates[i].cost;
@@ -362,10 +398,10 @@ fsdp_status fsdp_fit_check(const fsdp_fit *fit)
 {
     if (fit->fits)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_NOMEM,
-                      "--fit %s: no setting that this command knows is enough: the smallest that a "
-                      "rank can need is %s%s%s; more ranks (--world-size) make it smaller",
-                      fsdp_human_bytes(fit->limit).text,
-                      fsdp_human_bytes(fit->proposal.rank_bytes).text,
-                      *fit->proposal.flags ? ", with " : "", fit->proposal.flags);
+    return fsdp_error(
+        FSDP_ERR_NOMEM,
+        "--fit %s: no setting that this command knows is enough: the least that a "
+        "rank needs with those it tried is %s%s%s; more ranks (--world-size) make it smaller",
+        fsdp_human_bytes(fit->limit).text, fsdp_human_bytes(fit->proposal.rank_bytes).text,
+        *fit->proposal.flags ? ", with " : "", fit->proposal.flags);
 }

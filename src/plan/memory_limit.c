@@ -36,6 +36,14 @@ static fsdp_remedy_fn *const remedies[] = {fsdp_remedy_checkpoint, fsdp_remedy_s
                                            fsdp_remedy_bf16,       fsdp_remedy_adamw_8bit,
                                            fsdp_remedy_adafactor,  fsdp_remedy_offload};
 
+/* The sets of remedies that are combined, in the order in which they are tried: all remedies but
+ * these. A run has one optimizer, so each set leaves out one of the two that are proposed. Offload
+ * comes last, because it makes steps as slow as the disk. */
+static fsdp_remedy_fn *const left_out[][2] = {{fsdp_remedy_adafactor, fsdp_remedy_offload},
+                                              {fsdp_remedy_adamw_8bit, fsdp_remedy_offload},
+                                              {fsdp_remedy_adafactor},
+                                              {fsdp_remedy_adamw_8bit}};
+
 /* A set of remedies: their flags, and fsdp_plan_limited_bytes() of a plan with these remedies. */
 typedef struct trial {
     fsdp_str flags;
@@ -50,6 +58,19 @@ static bool contradicts(fsdp_status status)
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
+/* Return an error if the program refuses the flags of `t` together with `flags`. */
+static fsdp_status check_flags(const judge *j, const trial *t, size_t length, const fsdp_str *flags)
+{
+    fsdp_str all = {0};
+    fsdp_str_append(&all, t->flags.data, length);
+    fsdp_str_append(&all, flags->data, flags->len);
+    fsdp_status status = all.failed ? fsdp_error_nomem() : FSDP_OK;
+    if (status == FSDP_OK && !fsdp_remedy_is_accepted(j->config, all.data))
+        status = fsdp_error(FSDP_ERR_INVALID, "the flags contradict each other");
+    fsdp_str_fini(&all);
+    return status;
+}
+
 /* Apply one remedy to `c`. Repeat this until the run fits, until the remedy saves no more memory,
  * or until the remedy finds nothing to change. Only fsdp_remedy_split_batch() can be applied
  * several times. The flags of its latest change replace the flags of its earlier changes. */
@@ -62,7 +83,9 @@ static fsdp_status improve(const judge *j, fsdp_remedy_fn *remedy, fsdp_train_co
         int64_t bytes = 0;
         if (!remedy(&next, &flags))
             return FSDP_OK;
-        fsdp_status status = flags.failed ? fsdp_error_nomem() : limited_bytes(j, &next, &bytes);
+        fsdp_status status = flags.failed ? fsdp_error_nomem() : check_flags(j, t, before, &flags);
+        if (status == FSDP_OK)
+            status = limited_bytes(j, &next, &bytes);
         if (contradicts(status)) {
             fsdp_str_fini(&flags);
             return FSDP_OK;
@@ -81,8 +104,40 @@ static fsdp_status improve(const judge *j, fsdp_remedy_fn *remedy, fsdp_train_co
     return FSDP_OK;
 }
 
-/* First try each remedy alone. If no single remedy makes the run fit, combine them: add one remedy
- * after another until the run fits. */
+static bool is_left_out(fsdp_remedy_fn *remedy, fsdp_remedy_fn *const *those)
+{
+    return remedy == those[0] || remedy == those[1];
+}
+
+/* Add one remedy after another, except the two in `those`, until the run fits. */
+static fsdp_status combine(const judge *j, fsdp_remedy_fn *const *those, trial *t)
+{
+    fsdp_train_config c = *j->config;
+    for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++)
+        if (!is_left_out(remedies[i], those))
+            FSDP_TRY(improve(j, remedies[i], &c, t));
+    return FSDP_OK;
+}
+
+/* Combine the remedies of each set until the run fits with one of the sets. If it fits with none,
+ * *best becomes the set with which the run needs the least memory. */
+static fsdp_status combine_sets(const judge *j, int64_t planned, trial *best)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(left_out) && !best->fits; i++) {
+        trial t = {.bytes = planned};
+        fsdp_status status = combine(j, left_out[i], &t);
+        if (status == FSDP_OK && t.bytes < best->bytes) {
+            fsdp_str_fini(&best->flags);
+            *best = t;
+        } else {
+            fsdp_str_fini(&t.flags);
+        }
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+/* First try each remedy alone. If no single remedy makes the run fit, combine them. */
 static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 {
     for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {
@@ -93,12 +148,9 @@ static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
     }
     if (t->fits)
         return FSDP_OK;
-    fsdp_train_config c = *j->config;
     t->flags.len = 0;
     t->bytes = planned;
-    for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++)
-        FSDP_TRY(improve(j, remedies[i], &c, t));
-    return FSDP_OK;
+    return combine_sets(j, planned, t);
 }
 
 /* --- the verdict --- */

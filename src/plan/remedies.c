@@ -1,11 +1,68 @@
 /* See remedies.h. */
 #include "src/plan/remedies.h"
 
+#include <string.h>
+
+#include "src/options/options_added.h"
 #include "src/train_config/config_device.h"
 
 enum {
     MAX_ACCUMULATION = 65536 /* upper bound of --gradient-accumulation-steps */
 };
+
+/* Return true if the command line has the option `name`. */
+static bool is_flag(const fsdp_train_config *c, const char *name)
+{
+    return c->options && fsdp_options_origin(c->options, name) == FSDP_ORIGIN_FLAG;
+}
+
+/* Append the option `name`, and the text `value` after it. If the command line has the option under
+ * another of its names, append that name, because two names of one option with different values
+ * are an error. `value` is "" or begins with a blank. If `off` is true, the option is a switch that
+ * is turned off. */
+static void append_option(fsdp_str *flags, const fsdp_train_config *c, const char *name, bool off,
+                          const char *value)
+{
+    const char *flag = is_flag(c, name) ? fsdp_options_source(c->options, name) : NULL;
+    const size_t dashes = flag ? strspn(flag, "-") : 0;
+    if (dashes == 1) {
+        fsdp_str_printf(flags, " %s%s", flag, value); /* a name of one letter: -b */
+        return;
+    }
+    if (flag && strncmp(flag, "--no", 4) == 0 && (flag[4] == '-' || flag[4] == '_'))
+        flag += 5; /* --no-NAME */
+    else if (flag)
+        flag += dashes;
+    fsdp_str_printf(flags, " --%s%s%s", off ? "no-" : "", flag ? flag : name, value);
+}
+
+static void append_number(fsdp_str *flags, const fsdp_train_config *c, const char *name, int value)
+{
+    char text[32];
+    snprintf(text, sizeof text, " %d", value);
+    append_option(flags, c, name, false, text);
+}
+
+/* Append the flag for --param-dtype bfloat16 in the form in which the command line has asked for
+ * float32. Two forms that ask for different dtypes contradict each other. */
+static void append_bf16(fsdp_str *flags, const fsdp_train_config *c)
+{
+    const bool mixed = is_flag(c, "mixed-precision"), param = is_flag(c, "param-dtype");
+    if (mixed)
+        append_option(flags, c, "mixed-precision", false, " bf16");
+    if (param)
+        append_option(flags, c, "param-dtype", false, " bfloat16");
+    if (!mixed && !param)
+        append_option(flags, c, "bf16", false, "");
+}
+
+bool fsdp_remedy_is_accepted(const fsdp_train_config *c, const char *flags)
+{
+    if (!c->options)
+        return true;
+    const fsdp_status status = fsdp_options_check_added(c->options, flags, c->parsed_bytes);
+    return status != FSDP_ERR_INVALID && status != FSDP_ERR_UNSUPPORTED;
+}
 
 /* Use activation checkpointing of kind "full" for every block. This kind keeps the fewest
  * activations. */
@@ -18,9 +75,11 @@ bool fsdp_remedy_checkpoint(fsdp_train_config *c, fsdp_str *flags)
     c->activation_checkpointing = true;
     c->activation_checkpointing_every = 1;
     c->activation_checkpointing_kind = FSDP_CHECKPOINT_FULL;
-    fsdp_str_printf(flags, " --activation-checkpointing%s%s",
-                    every ? " --activation-checkpointing-every 1" : "",
-                    some ? " --activation-checkpointing-kind full" : "");
+    append_option(flags, c, "activation-checkpointing", false, "");
+    if (every)
+        append_number(flags, c, "activation-checkpointing-every", 1);
+    if (some)
+        append_option(flags, c, "activation-checkpointing-kind", false, " full");
     return true;
 }
 
@@ -32,7 +91,13 @@ bool fsdp_remedy_reshard(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->sharding_strategy = hybrid ? FSDP_SHARDING_HYBRID_SHARD : FSDP_SHARDING_FULL_SHARD;
     c->reshard_after_forward = true;
-    fsdp_str_printf(flags, " --sharding-strategy %s", hybrid ? "HYBRID_SHARD" : "FULL_SHARD");
+    /* The command line may have the strategy, or --reshard-after-forward false, or both. */
+    const bool reshard = is_flag(c, "reshard-after-forward");
+    if (reshard)
+        append_option(flags, c, "reshard-after-forward", false, " true");
+    if (!reshard || fsdp_options_given(c->options, "sharding-strategy"))
+        append_option(flags, c, "sharding-strategy", false,
+                      hybrid ? " HYBRID_SHARD" : " FULL_SHARD");
     return true;
 }
 
@@ -46,11 +111,11 @@ bool fsdp_remedy_split_batch(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->batch_size /= parts;
     c->gradient_accumulation_steps *= parts;
-    fsdp_str_printf(flags, " --batch-size %d --gradient-accumulation-steps %d", c->batch_size,
-                    c->gradient_accumulation_steps);
+    append_number(flags, c, "batch-size", c->batch_size);
+    append_number(flags, c, "gradient-accumulation-steps", c->gradient_accumulation_steps);
     if (c->run_validation && c->validation_batch_size > c->batch_size) {
         c->validation_batch_size = c->batch_size;
-        fsdp_str_printf(flags, " --validation-batch-size %d", c->batch_size);
+        append_number(flags, c, "validation-batch-size", c->batch_size);
     }
     return true;
 }
@@ -60,16 +125,18 @@ bool fsdp_remedy_bf16(fsdp_train_config *c, fsdp_str *flags)
     if (c->param_dtype != FSDP_DTYPE_F32)
         return false;
     c->param_dtype = FSDP_DTYPE_BF16;
-    fsdp_str_printf(flags, " --bf16");
+    append_bf16(flags, c);
     return true;
 }
 
 bool fsdp_remedy_adafactor(fsdp_train_config *c, fsdp_str *flags)
 {
-    if (!fsdp_optimizer_is_adam(c->optimizer) || c->optimizer_state_dtype != FSDP_DTYPE_F32)
+    if (!fsdp_optimizer_is_adam(c->optimizer) && c->optimizer != FSDP_OPTIMIZER_ADAMW_8BIT)
+        return false;
+    if (c->optimizer_state_dtype != FSDP_DTYPE_F32)
         return false; /* Adafactor has no --optimizer-state-dtype */
     c->optimizer = FSDP_OPTIMIZER_ADAFACTOR;
-    fsdp_str_printf(flags, " --optimizer adafactor");
+    append_option(flags, c, "optimizer", false, " adafactor");
     return true;
 }
 
@@ -78,7 +145,7 @@ bool fsdp_remedy_save_in_step(fsdp_train_config *c, fsdp_str *flags)
     if (!c->async_save)
         return false;
     c->async_save = false;
-    fsdp_str_printf(flags, " --no-async-save");
+    append_option(flags, c, "async-save", true, "");
     return true;
 }
 
@@ -90,7 +157,8 @@ bool fsdp_remedy_offload(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->cpu_offload = true;
     c->offload_dir = "."; /* the path is not used, because a plan writes no files */
-    fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
+    append_option(flags, c, "cpu-offload", false, "");
+    append_option(flags, c, "offload-dir", false, " DIR");
     return true;
 }
 
@@ -101,7 +169,8 @@ bool fsdp_remedy_checkpoint_ops(fsdp_train_config *c, fsdp_str *flags)
     c->activation_checkpointing = true;
     c->activation_checkpointing_every = 1;
     c->activation_checkpointing_kind = FSDP_CHECKPOINT_OP;
-    fsdp_str_printf(flags, " --activation-checkpointing --activation-checkpointing-kind op");
+    append_option(flags, c, "activation-checkpointing", false, "");
+    append_option(flags, c, "activation-checkpointing-kind", false, " op");
     return true;
 }
 
@@ -110,7 +179,7 @@ bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
     if (c->optimizer != FSDP_OPTIMIZER_ADAMW || c->optimizer_state_dtype != FSDP_DTYPE_F32)
         return false; /* adamw_8bit has no --optimizer-state-dtype */
     c->optimizer = FSDP_OPTIMIZER_ADAMW_8BIT;
-    fsdp_str_printf(flags, " --optimizer adamw_8bit");
+    append_option(flags, c, "optimizer", false, " adamw_8bit");
     return true;
 }
 
@@ -125,8 +194,11 @@ bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->param_dtype = c->master_dtype = FSDP_DTYPE_BF16;
     c->bf16_stochastic_round |= rounds;
-    fsdp_str_printf(flags, "%s --master-dtype bfloat16%s", computes ? "" : " --bf16",
-                    rounds ? " --bf16-stochastic-round" : "");
+    if (!computes)
+        append_bf16(flags, c);
+    append_option(flags, c, "master-dtype", false, " bfloat16");
+    if (rounds)
+        append_option(flags, c, "bf16-stochastic-round", false, "");
     return true;
 }
 
@@ -135,7 +207,7 @@ bool fsdp_remedy_activation_offload(fsdp_train_config *c, fsdp_str *flags)
     if (!c->activation_checkpointing || c->activation_offload)
         return false;
     c->activation_offload = true;
-    fsdp_str_printf(flags, " --activation-offload");
+    append_option(flags, c, "activation-offload", false, "");
     return true;
 }
 
@@ -148,8 +220,9 @@ bool fsdp_remedy_float8_all_gather(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->float8_recipe = 1 + FSDP_FLOAT8_TENSORWISE;
     c->float8_all_gather = true;
-    fsdp_str_printf(flags, "%s --float8-enable-fsdp-all-gather",
-                    computes ? "" : " --float8-recipe tensorwise");
+    if (!computes)
+        append_option(flags, c, "float8-recipe", false, " tensorwise");
+    append_option(flags, c, "float8-enable-fsdp-all-gather", false, "");
     return true;
 }
 
@@ -160,7 +233,8 @@ bool fsdp_remedy_lora(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->lora_r = 16;
     c->lora_alpha = 32;
-    fsdp_str_printf(flags, " --lora-r 16 --lora-alpha 32");
+    append_option(flags, c, "lora-r", false, " 16");
+    append_option(flags, c, "lora-alpha", false, " 32");
     return true;
 }
 
@@ -171,6 +245,7 @@ bool fsdp_remedy_load_in_4bit(fsdp_train_config *c, fsdp_str *flags)
         return false;
     c->quantize.load_in_4bit = true;
     c->quantize.double_quant = true;
-    fsdp_str_printf(flags, " --load-in-4bit --bnb-4bit-use-double-quant");
+    append_option(flags, c, "load-in-4bit", false, "");
+    append_option(flags, c, "bnb-4bit-use-double-quant", false, "");
     return true;
 }

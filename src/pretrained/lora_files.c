@@ -17,12 +17,22 @@
 
 static const char NAME_PREFIX[] = "base_model.model.";
 
+/* The names that the file with the values of an adapter may have. PEFT prefers the first one. */
+static const char *const value_files[] = {"adapter_model.safetensors", "adapter_model.bin"};
+
+bool fsdp_lora_has_values(const char *dir)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(value_files); i++)
+        if (fsdp_directory_has_file(dir, value_files[i]))
+            return true;
+    return false;
+}
+
 /* Set *path to the file with the values of the adapter in `dir`. The caller owns *path. */
 static fsdp_status find_values(const char *dir, char **path)
 {
-    static const char *const names[] = {"adapter_model.safetensors", "adapter_model.bin"};
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
-        char *file = fsdp_path_join(dir, names[i]);
+    for (size_t i = 0; i < FSDP_LENGTH(value_files); i++) {
+        char *file = fsdp_path_join(dir, value_files[i]);
         if (!file)
             return FSDP_ERR_NOMEM;
         if (fsdp_path_is_file(file)) {
@@ -32,8 +42,8 @@ static fsdp_status find_values(const char *dir, char **path)
         fsdp_free(file);
     }
     return fsdp_error(FSDP_ERR_NOT_FOUND,
-                      "%s: contains neither %s nor %s: the values of the adapter", dir, names[0],
-                      names[1]);
+                      "%s: contains neither %s nor %s: the values of the adapter", dir,
+                      value_files[0], value_files[1]);
 }
 
 fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader)

@@ -5,6 +5,8 @@
 /* Open the tensors of the adapter in the folder `dir`. Their names are those of the model's
  * parameters, without the prefix that PEFT puts before them. The caller owns *reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader);
+/* Return true if the folder `dir` has a file with the values of an adapter. */
+bool fsdp_lora_has_values(const char *dir);
 /* Give the configuration of a classifier as many classes as the adapter in the folder `dir` has, if
  * the adapter has a classifier. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);

@@ -12,7 +12,8 @@
 
 enum {
     MOST_COLUMNS = 5,
-    /* fsdp tokenize reads at most 64 MiB of text per record, so no list is longer */
+    /* The longest list that is accepted in a spooled file. fsdp tokenize reads at most 64 MiB of
+     * text for a record, whose lists are shorter, so a larger length is damage. */
     LIST_LENGTH_MAX = 1 << 28
 };
 
@@ -287,6 +288,8 @@ static fsdp_status write_split(arrow_output *o, const char *name, const char *pa
     fsdp_status status = fsdp_arrow_writer_begin_split(o->writer, name, o->columns, o->n_columns);
     if (status == FSDP_OK)
         status = write_rows(o, file, path, rows);
+    if (name)
+        fsdp_error_context(status, "split %s", name);
     fclose(file);
     return status;
 }

@@ -113,7 +113,7 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     set_number(root, "--add-special-tokens", c->add_special_tokens);
     set_number(root, "--max-samples", (double)c->max_samples);
     set_number(root, "--max-seq-length", (double)c->max_seq_length);
-    set_number(root, "--block-size", (double)c->block_size);
+    /* --block-size is not in the list: it has an effect only after all rows are tokenized. */
     /* If the option was not given, store 0, not its default: rows of ids are cut only if the option
      * was given. */
     set_number(root, "--max-source-length",

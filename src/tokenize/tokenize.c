@@ -258,7 +258,21 @@ static fsdp_status tokenize_rows(tokenize_run *r)
                       r->state.records, in_place_of(r));
 }
 
-static fsdp_status finish(tokenize_run *r)
+/* If the output cannot be made, but the tokenized rows can be used again, add to the error message
+ * how to do so. This is possible after an error of the system, and if there is no whole block of
+ * --block-size tokens. */
+static fsdp_status keep_rows(tokenize_run *r, fsdp_status status)
+{
+    const bool no_block = status == FSDP_ERR_INVALID && r->config->block_size;
+    r->keeps = no_block;
+    if (!no_block && !can_go_on(status))
+        return status;
+    return fsdp_error(status, "%s (the rows are kept: with --resume%s%s, the same command goes on)",
+                      fsdp_last_error(), in_place_of(r),
+                      no_block ? " and a smaller --block-size" : "");
+}
+
+static fsdp_status make_output(tokenize_run *r)
 {
     const fsdp_tokenize_config *c = r->config;
     if (r->format != FSDP_TOKENIZE_ARROW)
@@ -470,7 +484,9 @@ static fsdp_status write_output(tokenize_run *r)
     if (!r->state.is_complete)
         FSDP_TRY(tokenize_rows(r));
     FSDP_TRY(check_rows(r));
-    FSDP_TRY(finish(r));
+    const fsdp_status status = make_output(r);
+    if (status != FSDP_OK)
+        return keep_rows(r, status);
     return print_end(r);
 }
 

@@ -64,12 +64,14 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
 
 /* Return the number after `prefix` in `name`, and set *rest to the text after this number. Return
  * -1 if the number is too large, and -1 without changing *rest if `name` does not begin with
- * `prefix` and a number. */
+ * `prefix` and a number as it is written here, without zeros before it: checkpoint-00008 is not
+ * the folder of step 8. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
     char *end;
-    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
+    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9' ||
+        (name[n] == '0' && name[n + 1] >= '0' && name[n + 1] <= '9'))
         return -1;
     long long number = strtoll(name + n, &end, 10);
     *rest = end;
@@ -217,8 +219,8 @@ static fsdp_status refuse_earlier_run(const char *folder)
         const char *rest = "";
         if (fsdp_checkpoint_step_of_name(names[i], &rest) >= 0 && !*rest)
             status = fsdp_error(FSDP_ERR_INVALID,
-                                "--checkpoint-dir %s holds %s of an earlier run: --resume "
-                                "continues from there, --overwrite-output starts over",
+                                "%s holds %s of an earlier run: --resume continues from there, "
+                                "--overwrite-output starts over",
                                 folder, names[i]);
     }
     fsdp_free(names);
@@ -231,9 +233,13 @@ static fsdp_status check_folder(const fsdp_trainer *t, const char *folder)
     fsdp_status status =
         path ? fsdp_atomic_directory_check(path, FSDP_EXISTING_UPDATE) : FSDP_ERR_NOMEM;
     fsdp_free(path);
-    fsdp_error_context(status, "--checkpoint-dir");
-    FSDP_TRY(status);
-    return fsdp_trainer_may_replace(t) ? FSDP_OK : refuse_earlier_run(folder);
+    if (status == FSDP_OK && !fsdp_trainer_may_replace(t))
+        status = refuse_earlier_run(folder);
+    fsdp_error_context(status, t->config->checkpoint_dir
+                                   ? "--checkpoint-dir"
+                                   : "the folder of checkpoints beside --output (--checkpoint-dir "
+                                     "names another one)");
+    return status;
 }
 
 fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)

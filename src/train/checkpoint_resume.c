@@ -648,6 +648,12 @@ static fsdp_status load_chosen(fsdp_trainer *t)
         return FSDP_OK;
     fsdp_trainer_at(t, "resuming");
     fsdp_status status = load_checkpoint(t, chosen.path);
+    if (status == FSDP_ERR_NOT_FOUND && t->was_frozen && strstr(t->was_frozen, ".lora_"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: the run that was saved trained no adapter with %s: --lora-r and "
+                          "--target-modules must be those of that run; an adapter of its model is "
+                          "a new run, without --resume",
+                          fsdp_last_error(), t->was_frozen);
     if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s: %s was frozen when this was saved and is trained now; "

@@ -85,6 +85,7 @@ static void put_result(fsdp_json_node to, const fsdp_train_result *r)
     fsdp_metrics_set_number(to, "best_validation_loss", r->best_validation_loss);
     put_measures(to, &r->measures);
     fsdp_json_set_i64(to, "skipped_steps", r->skipped_steps);
+    fsdp_json_set_i64(to, "overflowed_forwards", r->overflowed_forwards);
     fsdp_json_set_bool(to, "saved", r->saved);
 }
 
@@ -367,6 +368,9 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
     FSDP_TRY(get_measures(from, &r->measures));
     FSDP_TRY(fsdp_json_get_i64(from, "skipped_steps", 0, INT64_MAX, &r->skipped_steps));
+    if (fsdp_json_has(from, "overflowed_forwards")) /* older checkpoints do not have it */
+        FSDP_TRY(
+            fsdp_json_get_i64(from, "overflowed_forwards", 0, INT64_MAX, &r->overflowed_forwards));
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 

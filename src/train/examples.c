@@ -31,6 +31,38 @@ size_t fsdp_example_prompt_length(const fsdp_example *example)
     return n < 2 ? n : n / 2 < FIRST_TOKENS ? n / 2 : FIRST_TOKENS;
 }
 
+static fsdp_status check_prompt(const fsdp_trainer *t, const fsdp_generation_config *config,
+                                int64_t row, size_t length)
+{
+    if (length == 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: row %lld has no token, so it has no prompt that a text could "
+                          "continue: remove the row",
+                          t->config->validation_data, (long long)row + 1);
+    if (fsdp_generate_max_new(t->model, config, (int64_t)length) < 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: row %lld: its prompt of %zu tokens leaves no room for new ones in "
+                          "the positions of the model and the maximum length: shorten it",
+                          t->config->validation_data, (long long)row + 1, length);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_check_prompts(const fsdp_trainer *t, const fsdp_generation_config *config,
+                               int64_t first, int64_t step, int64_t rows)
+{
+    fsdp_status status = FSDP_OK;
+    if (t->task != FSDP_TASK_CAUSAL_LM)
+        return FSDP_OK;
+    for (int64_t row = first; row < rows && status == FSDP_OK; row += step) {
+        fsdp_example example = {0};
+        status = fsdp_dataset_get(t->validation_set, row, &example);
+        if (status == FSDP_OK)
+            status = check_prompt(t, config, row, fsdp_example_prompt_length(&example));
+        fsdp_example_fini(&example);
+    }
+    return status;
+}
+
 static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **batch)
 {
     fsdp_example example = {0};
@@ -132,6 +164,7 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
  * ranks get the same status. Collective. */
 static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *config)
 {
+    const int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);
     fsdp_status status = fsdp_model_generation_config(t->model, config);
     if (status == FSDP_OK) {
         config->max_new_tokens = t->config->max_target_length;
@@ -141,6 +174,9 @@ static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *co
     if (status == FSDP_OK && config->stop_strings.n_bytes && !t->tokenizer.tokenizer)
         status = fsdp_error(FSDP_ERR_UNSUPPORTED, "stop_strings need a tokenizer: %s",
                             t->tokenizer.why_none);
+    fsdp_error_context(status, "generation_config.json");
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = fsdp_check_prompts(t, config, 0, 1, n < rows ? n : rows);
     return fsdp_agree(t->group, status);
 }
 
@@ -152,8 +188,7 @@ fsdp_status fsdp_examples_prepare(fsdp_trainer *t)
     const fsdp_status status = read_config(t, &t->generation);
     if (status == FSDP_ERR_FORMAT || status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED) {
         if (first)
-            fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "no examples: generation_config.json: %s",
-                     fsdp_last_error());
+            fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "no examples: %s", fsdp_last_error());
         return FSDP_OK;
     }
     FSDP_TRY(status);

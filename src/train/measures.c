@@ -160,8 +160,11 @@ static fsdp_status finish_sets(fsdp_measurer *m, fsdp_group *group, fsdp_measure
 
 /* ---- regression ---- */
 
+/* Compare for qsort(), which needs a total order: NaN comes after all numbers. */
 static int compare(double a, double b)
 {
+    if (isnan(a) || isnan(b))
+        return (isnan(a) != 0) - (isnan(b) != 0);
     return (a > b) - (a < b);
 }
 

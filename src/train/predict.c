@@ -153,10 +153,16 @@ static size_t count_rows(const fsdp_trainer *t, size_t per_round)
     return most ? least(most, rows) : rows;
 }
 
+/* Return the number of rows of all ranks in a round. */
+static size_t rows_of_a_round(const fsdp_trainer *t)
+{
+    return (size_t)t->config->validation_batch_size * (size_t)fsdp_group_world_size(t->group);
+}
+
 fsdp_status fsdp_predict(fsdp_trainer *t, fsdp_rouge *scores, double *length)
 {
     const size_t size = (size_t)t->config->validation_batch_size;
-    const size_t per_round = size * (size_t)fsdp_group_world_size(t->group);
+    const size_t per_round = rows_of_a_round(t);
     const size_t rows = count_rows(t, per_round);
     row_scores sum = {0}, *mine = fsdp_calloc(size, sizeof *mine);
     row_scores *all = fsdp_calloc(per_round, sizeof *all);
@@ -207,7 +213,16 @@ fsdp_status fsdp_predict_prepare(fsdp_trainer *t)
 {
     if (!t->config->predict_with_generate)
         return FSDP_OK;
-    const fsdp_status status = fsdp_agree(t->group, read_settings(t));
+    /* Check the prompts of all rows now, because the first validation may be after an epoch. Each
+     * rank checks every world_size-th row. */
+    fsdp_status status = read_settings(t);
+    if (status == FSDP_OK) {
+        status = fsdp_check_prompts(t, &t->prediction, fsdp_group_rank(t->group),
+                                    fsdp_group_world_size(t->group),
+                                    (int64_t)count_rows(t, rows_of_a_round(t)));
+        fsdp_error_context(status, "--predict-with-generate");
+    }
+    status = fsdp_agree(t->group, status);
     if (status == FSDP_OK && fsdp_trainer_is_first(t) && !t->makes_examples)
         fsdp_generate_warn(&t->prediction);
     return status;

@@ -464,6 +464,20 @@ static void print_saves(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
+/* Print the number of steps, their time, and the memory of all processes, in bytes. Times and
+ * memory are those of this run; a run that was resumed has not done all steps. */
+static void print_steps(const fsdp_trainer *t, int64_t host)
+{
+    const int64_t now = t->step - t->first_step;
+    fprintf(t->out, "%lld step%s", (long long)t->step, t->step == 1 ? "" : "s");
+    if (t->first_step)
+        fprintf(t->out, ", %lld of them in this run", (long long)now);
+    if (now)
+        fprintf(t->out, ", median %s each", fsdp_human_duration(median_step(t)).text);
+    fprintf(t->out, "; host memory of all ranks %s at most; %s in all\n",
+            fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
+}
+
 /* Print the summary. `host` is the memory of all processes, in bytes. */
 static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks, int64_t host)
 {
@@ -473,6 +487,11 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
     fputc('\n', t->out);
     if (t->n_epochs)
         FSDP_TRY(print_epochs(t));
+    if (t->n_epochs && t->first_step >= t->steps_per_epoch)
+        fprintf(t->out,
+                "epochs that ended by step %lld are those of the run that was resumed: what it "
+                "saved is in its own --output\n",
+                (long long)t->first_step);
     if (t->n_epochs && !t->config->validation_data)
         fprintf(t->out, "no validation loss: --validation-data FILE names rows to measure it on\n");
     if (t->config->track_memory)
@@ -485,9 +504,7 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
         fprintf(t->out, "trace: %s (chrome://tracing, https://ui.perfetto.dev)\n",
                 t->config->profile);
     }
-    fprintf(t->out, "%lld step%s, median %s each; host memory of all ranks %s at most; %s in all\n",
-            (long long)t->step, t->step == 1 ? "" : "s", fsdp_human_duration(median_step(t)).text,
-            fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
+    print_steps(t, host);
     if (t->n_saved)
         print_saves(t);
     if (t->result->skipped_steps > t->result->overflowed_forwards)

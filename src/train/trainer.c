@@ -11,6 +11,8 @@
 #include "src/base/error.h"
 #include "src/base/io.h"
 #include "src/comm/comm.h"
+#include "src/hf/folder_kind.h"
+#include "src/pretrained/lora_files.h"
 #include "src/report/human.h"
 #include "src/report/plot.h"
 #include "src/train/checkpoint.h"
@@ -74,13 +76,24 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
+/* Return true if the folder `output` has a model of the kind that this run saves: weights or, for a
+ * run that trains an adapter, the values of an adapter. The folder may exist without a model,
+ * because the run also writes its reports there (--report-to, --metrics, --plot). */
+static bool output_has_model(const fsdp_trainer *t)
+{
+    return t->model->lora ? fsdp_lora_has_values(t->config->output)
+                          : fsdp_folder_has_weights(t->config->output);
+}
+
 /* Save the model at the end of the run, unless the model that must be kept is saved already.
- * Without validation, the final state is saved now. With validation, the model was saved each time
- * the validation loss improved, so in most cases nothing is left to save.
+ * Without validation, or with --no-load-best-model-at-end, the final state is saved now. Otherwise
+ * the model was saved each time the measure --metric-for-best-model improved, so in most cases
+ * nothing is left to save.
  *
- * If the validation loss has not improved in this run, the best model is the one that was saved by
- * the earlier run from which this run was resumed. But that run may have saved the model elsewhere
- * or not at all. So if `output` does not exist, save the final state. */
+ * If the measure has not improved in this run, the best model is the one that was saved by the
+ * earlier run from which this run was resumed. But that run may have saved the model elsewhere or
+ * not at all. So if `output` has no model, or if the earlier run had not saved any, save the final
+ * state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -89,7 +102,7 @@ static fsdp_status save_at_end(fsdp_trainer *t)
     if (!t->config->save_model || t->saved_model)
         return FSDP_OK;
     if (fsdp_trainer_is_first(t))
-        there = fsdp_path_is_directory(t->config->output);
+        there = t->result->saved && output_has_model(t);
     FSDP_TRY(fsdp_broadcast(t->group, &there, sizeof there, 0));
     return there
                ? FSDP_OK

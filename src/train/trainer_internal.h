@@ -230,6 +230,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
 /* Return how many tokens at the beginning of a row are the prompt that a causal model continues.
  * The rest of the row is the reference. */
 size_t fsdp_example_prompt_length(const fsdp_example *example);
+/* Check the prompts of validation rows of a causal model: each must have a token, and leave room
+ * for a new one. Check the rows `first`, `first` + `step`, ... below `rows`. FSDP_ERR_INVALID names
+ * the row, which is counted from 1. Not collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_check_prompts(const fsdp_trainer *t,
+                                               const fsdp_generation_config *config, int64_t first,
+                                               int64_t step, int64_t rows);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples is true. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);

@@ -10,6 +10,7 @@
 
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/files/split_names.h"
 #include "src/fsdp/reshard_menu.h"
 #include "src/options/options_parse.h"
@@ -399,7 +400,8 @@ static bool find_rows(const char *folder, const char *name, char path[1024])
 }
 
 /* If the folder `data` has a file train.* and a file such as validation.*, use these files as the
- * training rows and the validation rows. */
+ * training rows and the validation rows. If it has further files for a split, such as
+ * train_part2.*, use all files of the folder for this split. */
 static void derive_files(fsdp_train_config *c)
 {
     *c->train_file = *c->validation_file = 0;
@@ -409,8 +411,10 @@ static void derive_files(fsdp_train_config *c)
         find_rows(c->data, fsdp_validation_name(i), c->validation_file);
     if (!*c->validation_file)
         return;
-    c->data = c->train_file;
-    c->validation_data = c->validation_file;
+    const char *folder = c->data;
+    c->data = fsdp_split_has_another_file(folder, c->train_file, false) ? folder : c->train_file;
+    c->validation_data =
+        fsdp_split_has_another_file(folder, c->validation_file, true) ? folder : c->validation_file;
 }
 
 /* Set the options that were not given to the defaults of torch.optim.Muon. */
@@ -430,6 +434,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
     fsdp_task task;
+    c->options = options;
+    c->parsed_bytes = sizeof *c;
     derive_given(c, options);
     fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
                                  &c->file_keys);

@@ -106,6 +106,11 @@ typedef enum fsdp_strategy {
 } fsdp_strategy;
 
 typedef struct fsdp_train_config {
+    /* The options that this was parsed from; NULL if it was not parsed. They own its strings. */
+    const fsdp_options *options;
+    /* Size of the struct that the options were parsed into. It may have other fields behind a
+     * fsdp_train_config. */
+    size_t parsed_bytes;
     /* model and data */
     int task;          /* fsdp_train_task */
     const char *model; /* folder or hub name; never NULL */

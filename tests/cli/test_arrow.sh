@@ -34,6 +34,11 @@ check its_own_split_is_for_validation cmp -s "$dir/expected" "$dir/found"
 train shards --data "$arrow/shards" --validation-data "$arrow/splits" --num-workers 2
 losses shards >"$dir/found"
 check a_split_and_a_dict_give_the_same_losses cmp -s "$dir/expected" "$dir/found"
+train pattern --data "$arrow/shards/*.arrow" --validation-data "$arrow/splits"
+losses pattern >"$dir/found"
+check so_do_the_files_of_a_pattern cmp -s "$dir/expected" "$dir/found"
+train nothing --data "$arrow/shards/[x].arrow"
+expect a_pattern_without_files_is_named 1 'shards/.x..arrow: no file matches'
 train none --data "$arrow/splits" --no-run-validation
 check validation_can_be_turned_off test "$rc $(grep -c '"kind": "validation"' "$dir/none")" = "0 0"
 on_two_ranks() {

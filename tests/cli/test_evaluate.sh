@@ -92,6 +92,7 @@ check ids_without_a_tokenizer_have_a_loss test $rc -eq 0
 check and_it_says_why_there_are_no_texts shows '^no texts to compare: '
 on 1 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --predictions "$dir/none"
 check predictions_without_texts_fail test $rc -eq 1
+check before_the_evaluation sh -c '! grep -qi loss "$1"' sh "$dir/out"
 check and_leave_no_file test ! -e "$dir/none"
 on 2 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --prompts "$dir/./ids.jsonl"
 expect what_is_read_is_not_written_over 1 'prompts .*ids.jsonl and --data .* are the same file'
@@ -152,7 +153,7 @@ expect weights_that_are_nan_are_named 1 'the loss of rows 0 to 7 is NaN: paramet
 on 1 evaluate --model "$dir/model" --data "$data/test.csv" --no-generate --examples 3
 check examples_need_texts test $rc -eq 2
 on 2 evaluate --model "$dir/model" --data "$data/test.csv" --predictions "$dir/nowhere/texts"
-check a_missing_folder_is_an_error_before_the_work says 'nowhere/texts: there is no such folder'
+check a_missing_folder_is_an_error_before_the_work says 'nowhere/texts: there is no folder .*nowhere'
 check nothing_was_computed test ! -s "$dir/out"
 on 2 evaluate --model "$dir/model,$dir/nowhere" --data "$dir/nothing.csv"
 check a_missing_second_model_is_an_error_before_the_first_is_measured says "$dir/nowhere.: no such directory"

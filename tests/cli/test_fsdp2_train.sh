@@ -68,6 +68,13 @@ run plain 1 --explicit-prefetch
 expect an_unknown_argument_is_named 1 "unknown option '--explicit-prefetch'; did you mean '--explicit-prefetching'"
 run plain 2 --help
 check help_is_printed_once [ "$rc$(grep -c '^usage: fsdp2_train' out)" = 01 ]
+# A run that is killed between the two files leaves a folder with one of them.
+cp -r "$dir/plain" "$dir/half"
+mkdir "$dir/half/checkpoints/dtensor_api/99999999999999"
+: >"$dir/half/checkpoints/dtensor_api/99999999999999/model_state_dict.pt"
+run half 2
+trains half_a_checkpoint_stops_no_run
+expect and_it_is_named 0 '99999999999999/optim_state_dict.pt is missing, so this checkpoint is not used'
 file=$(find "$dir/again/checkpoints" -name model_state_dict.pt | sort | tail -n 1)
 head -c 1000 "$file" >"$dir/cut" && cat "$dir/cut" >"$file"
 run again 2

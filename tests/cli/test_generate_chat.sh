@@ -45,6 +45,12 @@ capture sh -c 'printf "hi\n%03000d\nhi\n" 0 | "$0" generate --model m --chat --m
 expect what_is_too_long_is_left_out 0 'leaves no room for an answer: /clear'
 check and_the_conversation_goes_on cmp -s out alone
 
+capture sh -c 'printf "hi\n\351\n/system \351\nhi\n" | "$0" generate --model m --chat' "$fsdp"
+expect what_is_not_utf8_is_refused 0 '/system: the message is not UTF-8.*; the conversation goes on as it was'
+check and_the_conversation_has_only_the_rest cmp -s out alone
+capture sh -c '"$0" generate --model m --chat --system "$(printf "\351")" </dev/null' "$fsdp"
+refused a_system_message_is_utf8 '--system: .*not UTF-8'
+
 # --- files ---
 printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "hi"}]}' '{"prompt": [{"role": "user", "content": "hey"}]}' >ask.jsonl
 run generate --model m --messages ask.jsonl --output answers.jsonl --batch-size 1

@@ -97,6 +97,22 @@ if [ -x "$program" ]; then
     check it_resumes_with_the_same_bits cmp -s output/model.safetensors whole/model.safetensors
     run generate --model output --input-ids data/validation.jsonl --max-new-tokens 2
     check the_result_is_a_folder_that_generates [ "$rc" -eq 0 ]
+    # refuses NAME TEXT FLAGS...: the program must say so before it trains, and keep the checkpoints
+    refuses() {
+        name=$1 text=$2
+        shift 2
+        # shellcheck disable=SC2086
+        capture "$fsdp" launch -n 2 "$program" $flags "$@"
+        check "$name" sh -c '[ "$1" -ne 0 ] && grep -q -- "$2" ../err && ! grep -q "^step " ../out' sh "$rc" "$text"
+    }
+    refuses no_step_is_an_error '--gradient_accumulation_steps 400: an epoch has only 24 micro-batches' --gradient_accumulation_steps 400
+    mkdir my-run && cp checkpoints/step-5.pt my-run/model.pt
+    refuses the_name_of_a_checkpoint_is_strict 'step-N.pt, .*my-run/model.pt' --resume --checkpoint my-run/model.pt
+    cp checkpoints/step-5.pt my-run/step-80.pt
+    cp checkpoints/step-12.pt kept.pt
+    refuses a_step_beyond_the_run_is_refused 'of step 80, but this run ends after step 12' --resume --checkpoint my-run/step-80.pt
+    check and_overwrites_nothing cmp -s checkpoints/step-12.pt kept.pt
+    refuses the_output_is_tested_first '--output missing/folder: No such file' --output missing/folder
     cd .. || exit 1
 else
     skip the_program_runs "$program is not built"

@@ -95,6 +95,8 @@ if ! lacks libyaml; then
 fi
 example 1 --checkpointing_steps often
 expect what_is_no_number_of_steps_is_refused 1 'checkpointing_steps often: expected a number of steps, or epoch'
+example 1 --checkpointing_steps -1
+expect minus_one_is_not_each_epoch 1 'checkpointing_steps -1: expected a number of steps, or epoch'
 sed 's/^equivalent/maybe/' dev.csv >wrong.csv
 example 1 --validation_file wrong.csv
 expect a_label_of_another_task_is_refused 1 'wrong.csv: line 3: label: expected one of "not_equivalent", "equivalent"'

@@ -194,5 +194,5 @@ expect no_memory_is_refused 2 '^fsdp plan: --fit 0: a rank needs some memory'
 run plan --model "$models/llama3-1b" --fit 64GiB
 expect what_fits_is_said 0 '^--fit 64.00 GiB: it fits as given' out
 run plan --model "$models/llama3-1b" --fit 10KiB
-expect what_does_not_fit_is_an_error_with_the_smallest 1 'no setting that this command knows is enough: the smallest that a rank can need is'
+expect what_does_not_fit_is_an_error_with_the_smallest 1 'no setting that this command knows is enough: the least that a rank needs with those it tried is'
 tally

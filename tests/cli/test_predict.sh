@@ -74,6 +74,19 @@ run train --model t5 --from-config --data rows.jsonl --validation-data rows.json
     --batch-size 2 --lr 2 --num-workers 0 --task-prefix '' --max-source-length 16 --max-target-length 12 --checkpoint-dir c --resume
 check no_worse_model_is_a_record_after_resuming sh -c '[ "$3" -eq 0 ] && sed -n "s/.*New Val Loss Record: //p" "$1" |
     awk -v least="$2" "\$1 > least { exit 1 }"' sh out "$least" "$rc"
+
+# A causal model continues the prompt of a row. A prompt without room is an error before the first epoch.
+tiny_llama llama
+sed 's/"vocab_size": 67/"vocab_size": 330/' llama/config.json >config && mv config llama/config.json
+cp t5/tokenizer.json t5/tokenizer_config.json llama
+printf '{"prompt": "a", "completion": " b"}\n{"prompt": "runner went home", "completion": " the cat"}\n' >lm.jsonl
+lm() { run launch -n "$1" train --model llama --from-config --data lm.jsonl --validation-data lm.jsonl --output lo --overwrite-output \
+    --epochs 1 --batch-size 1 --num-workers 0 --predict-with-generate --generation-max-length "$2"; }
+lm 2 4
+check a_prompt_without_room_is_refused grep -q -- '--predict-with-generate: lm.jsonl: row 2: its prompt of .* leaves no room' err
+check before_any_step sh -c '! grep -q "Train Epoch" out'
+lm 2 40
+check prompts_with_room_are_continued [ "$rc" -eq 0 ]
 rm t5/tokenizer.json t5/tokenizer_config.json
 id_rows 12 >rows.jsonl
 on 1 --predict-with-generate

@@ -150,6 +150,12 @@ rm -r o
 train 2 $constant --lr 1 --resume
 expect the_end_is_the_model_if_there_is_no_best_one 0 'best validation was before --resume' out
 check and_it_is_saved [ -s o/model.safetensors ]
+# The same, if the folder exists because of the reports in it.
+# shellcheck disable=SC2086
+train 2 $constant --lr 1 --resume o-checkpoints/checkpoint-8 --output reports --report-to csv
+expect reports_are_not_a_model 0 'best validation was before --resume' out
+check a_folder_of_reports_gets_the_model [ -s reports/model.safetensors ]
+rm -rf reports reports-checkpoints
 fresh
 train 2 --save-strategy epoch
 [ "$(checkpoints)" = "checkpoint-4 checkpoint-8 checkpoint-12 " ] && ok each_epoch || bad each_epoch "$(checkpoints)"

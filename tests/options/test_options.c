@@ -294,6 +294,8 @@ TEST(wrong_numbers_name_option_value_and_bounds)
     for (size_t i = 0; i < FSDP_LENGTH(wrong); i++)
         ASSERT_ERROR(parse(&s, wrong[i]), FSDP_ERR_INVALID, "is not allowed");
     ASSERT_ERROR(parse(&s, "--beta1 1"), FSDP_ERR_INVALID, "a number from 0 to below 1");
+    ASSERT_ERROR(parse(&s, "--max-steps -2"), FSDP_ERR_INVALID,
+                 "an integer from -1 to 1000000000000000");
     ASSERT_OK(parse(&s, "--beta1 0 --max-steps 1000000000000"));
     ASSERT_INT(s.max_steps, 1000000000000);
 }

@@ -130,6 +130,83 @@ TEST(states_in_8_bits_are_proposed_when_states_are_too_large)
     fsdp_fit_destroy(fit);
 }
 
+/* Adafactor needs less than states in 8 bits. It replaces them where they are not enough, and gives
+ * way to them where they are. */
+TEST(adafactor_is_tried_after_states_in_8_bits)
+{
+    static const char adafactor[] = "--optimizer adafactor --master-dtype bfloat16";
+    char flags[LENGTH - 128], all[LENGTH];
+    fsdp_fit *fit;
+    int64_t with, rounded;
+    snprintf(flags, sizeof flags,
+             "--model %s --max-seq-length 2048 --batch-size 1 --bf16 --activation-checkpointing",
+             fsdp_test_path("fixtures/plan/llama3-1b"));
+    snprintf(all, sizeof all, "%s %s", flags, adafactor);
+    ASSERT_OK(bytes_of(all, 2, &with));
+    ASSERT_OK(fit_of(flags, 2, with, &fit));
+    ASSERT_STR(fit->proposal.flags, adafactor);
+    check_proposal(t, flags, 2, fit);
+    fsdp_fit_destroy(fit);
+    snprintf(all, sizeof all,
+             "%s --optimizer adamw_8bit --master-dtype bfloat16 --bf16-stochastic-round", flags);
+    ASSERT_OK(bytes_of(all, 2, &rounded));
+    ASSERT(with < rounded);
+    snprintf(all, sizeof all, "%s --optimizer adamw_8bit", flags);
+    ASSERT_OK(fit_of(all, 2, with, &fit)); /* the user's own states in 8 bits give way, too */
+    ASSERT_STR(fit->proposal.flags, adafactor);
+    fsdp_fit_destroy(fit);
+}
+
+/* Each proposal is added to flags that it would contradict in another form. */
+TEST(a_proposal_is_accepted_with_the_flags_of_the_run)
+{
+    static const struct {
+        const char *flags, *has, *has_not;
+        int gib;
+    } cases[] = {{"--mixed-precision no", "--mixed-precision bf16", "--bf16 ", 9},
+                 {"--param-dtype float32", "--param-dtype bfloat16", "--bf16 ", 9},
+                 {"--optimizer adam --beta2 0.95", "--lora-r", "adafactor", 8},
+                 {"--per_device_train_batch_size 64 --activation-checkpointing",
+                  "--per_device_train_batch_size ", "--batch-size", 18},
+                 {"--no-gradient_checkpointing", "--gradient_checkpointing",
+                  "--activation-checkpointing ", 20}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_fit *fit;
+        ASSERT_OK(fit_of(cases[i].flags, 8, (int64_t)cases[i].gib << 30, &fit));
+        ASSERT(strstr(fit->proposal.flags, cases[i].has));
+        ASSERT(!strstr(fit->proposal.flags, cases[i].has_not));
+        check_proposal(t, cases[i].flags, 8, fit);
+        CHECK_HERE();
+        fsdp_fit_destroy(fit);
+    }
+}
+
+/* Ranks of different hosts have copies of what they gather, which resharding frees. */
+TEST(resharding_is_proposed_in_the_form_of_the_command_line)
+{
+    static const struct {
+        const char *flags, *proposal;
+    } cases[] = {{"--reshard-after-forward false", "--reshard-after-forward true"},
+                 {"--fsdp_reshard_after_forward false", "--fsdp_reshard_after_forward true"},
+                 {"--sharding_strategy SHARD_GRAD_OP", "--sharding_strategy FULL_SHARD"},
+                 {"--sharding-strategy SHARD_GRAD_OP --no-reshard-after-forward",
+                  "--reshard-after-forward true --sharding-strategy FULL_SHARD"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_fit *fit, *again;
+        char all[LENGTH];
+        ASSERT_OK(fit_on_hosts(cases[i].flags, 8, 1, (int64_t)1 << 40, &fit));
+        const int64_t as_given = fit->proposal.rank_bytes;
+        fsdp_fit_destroy(fit);
+        ASSERT_OK(fit_on_hosts(cases[i].flags, 8, 1, as_given - 1, &fit));
+        ASSERT_STR(fit->proposal.flags, cases[i].proposal);
+        snprintf(all, sizeof all, "%s %s", cases[i].flags, fit->proposal.flags);
+        ASSERT_OK(fit_on_hosts(all, 8, 1, (int64_t)1 << 40, &again));
+        ASSERT_INT(again->proposal.rank_bytes, fit->proposal.rank_bytes);
+        fsdp_fit_destroy(again);
+        fsdp_fit_destroy(fit);
+    }
+}
+
 /* Only Adam and AdamW have --optimizer-state-dtype. */
 TEST(no_other_optimizer_is_proposed_if_the_dtype_of_states_is_given)
 {
@@ -180,9 +257,18 @@ TEST(a_proposal_has_no_flags_that_contradict_each_other)
 /* A card has the kernels of narrow states. A float8 all-gather is proposed for the CPU only. */
 TEST(a_card_is_proposed_narrow_states)
 {
+    static const char flags[] = "--device cuda --bf16 --activation-checkpointing";
+    char all[LENGTH];
     fsdp_fit *fit;
-    ASSERT_OK(fit_of("--device cuda", 1, (int64_t)1 << 20, &fit));
+    int64_t with;
+    snprintf(all, sizeof all,
+             "%s --optimizer adamw_8bit --master-dtype bfloat16 --bf16-stochastic-round", flags);
+    ASSERT_OK(bytes_of(all, 1, &with));
+    ASSERT_OK(fit_of(flags, 1, with, &fit));
+    ASSERT(fit->fits);
     ASSERT(strstr(fit->proposal.flags, "8bit") && strstr(fit->proposal.flags, "stochastic"));
+    fsdp_fit_destroy(fit);
+    ASSERT_OK(fit_of("--device cuda", 1, (int64_t)1 << 20, &fit));
     ASSERT(!strstr(fit->proposal.flags, "float8"));
     fsdp_fit_destroy(fit);
 }

@@ -706,6 +706,25 @@ TEST(a_limit_needs_rows_of_bounded_length)
     ASSERT_OK(check_limit(dir, "", INT64_MAX)); /* GPT-2 bounds the length */
 }
 
+/* Adafactor replaces states in 8 bits where they are not enough, and is left out if the command
+ * line has an option that it does not have. */
+TEST(a_verdict_tries_both_optimizers_with_small_states)
+{
+    static const char flags[] = "--max-seq-length 2048 --batch-size 1 --bf16";
+    char dir[PATH], all[256];
+    snprintf(dir, sizeof dir, "%s", fsdp_test_path("fixtures/plan/llama3-1b"));
+    snprintf(all, sizeof all, "%s --optimizer adafactor --cpu-offload --offload-dir d", flags);
+    fsdp_plan *p = plan_of(t, dir, all, 2, 2);
+    CHECK_HERE();
+    const int64_t least = fsdp_plan_host_bytes(p);
+    fsdp_plan_destroy(p);
+    ASSERT_ERROR(check_limit(dir, flags, least), FSDP_ERR_NOMEM,
+                 "it fits with --optimizer adafactor --cpu-offload --offload-dir DIR");
+    snprintf(all, sizeof all, "%s --beta2 0.95", flags);
+    ASSERT_ERROR(check_limit(dir, all, least), FSDP_ERR_NOMEM, "too much even with");
+    ASSERT(!strstr(fsdp_last_error(), "adafactor"));
+}
+
 /* All ranks refuse in the same way, before anything is allocated. A run that fits continues. */
 TEST_RANKS(a_run_within_its_limit_goes_on_and_one_beyond_fails_on_all_ranks, 2)
 {

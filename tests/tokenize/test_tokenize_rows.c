@@ -51,6 +51,26 @@ TEST(blocks_of_a_masked_language_model_are_masked_when_they_are_read)
     fsdp_dataset_close(set);
 }
 
+/* Tokenizing may take hours. If the data have no whole block, the tokenized rows are used again by
+ * a run with a smaller block. */
+TEST(rows_are_kept_if_there_is_no_whole_block)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl", "{\"input_ids\": [5, 3, 7]}\n{\"input_ids\": [5, 3]}\n");
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.block_size = 8;
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "no block of 8 tokens: the training data");
+    ASSERT(strstr(fsdp_last_error(), "have only 5 (the rows are kept: with --resume and a smaller "
+                                     "--block-size, the same command goes on)"));
+    config.block_size = 2;
+    config.resume = true;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "goes on after 2 rows"));
+    ASSERT(strstr(lines, "1 tokens at the end do not fill a row of 2"));
+    free(lines);
+}
+
 static const char masked_and_not[] =
     "{\"input_ids\": [5, 3, 7], \"labels\": [-100, 6, -100]}\n"
     "{\"input_ids\": [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]}\n";

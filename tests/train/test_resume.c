@@ -11,6 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/report/metrics.h"
+#include "src/train/checkpoint_folders.h"
 #include "src/train/trainer.h"
 #include "tests/test.h"
 
@@ -195,6 +196,17 @@ static void change_ranks(fsdp_test *t, const char *const x[4])
         assert_same_curve(t, &whole, dir);
     for (int n = 1; n <= 4; n *= 2)
         fsdp_destroy_process_group(groups[n]);
+}
+
+/* Another spelling of a number would count as a step whose folder has another name. */
+TEST(only_the_names_that_a_run_writes_are_steps)
+{
+    const char *rest = "";
+    ASSERT_INT(fsdp_checkpoint_step_of_name("checkpoint-8", &rest), 8);
+    ASSERT_INT(fsdp_checkpoint_step_of_name("checkpoint-0", &rest), 0);
+    ASSERT_INT(fsdp_checkpoint_step_of_name("checkpoint-80", &rest), 80);
+    ASSERT_INT(fsdp_checkpoint_step_of_name("checkpoint-00008", &rest), -1);
+    ASSERT_INT(fsdp_checkpoint_step_of_name("checkpoint-00", &rest), -1);
 }
 
 TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)

@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "tests/train_config/parse.h"
 
 TEST(defaults_are_the_tutorials)
@@ -146,6 +147,32 @@ TEST(values_follow_from_others)
     ASSERT(c.reshard_after_forward);
     unsetenv("FSDP_SHARDING_STRATEGY");
     unsetenv("FSDP_RESHARD_AFTER_FORWARD");
+}
+
+/* A folder with train.jsonl and validation.jsonl is used by these files. If there are further files
+ * for a split, the folder itself is used, so that all are read. */
+TEST(a_folder_of_splits_is_read_whole)
+{
+    static const char *const files[] = {"train.jsonl", "validation.jsonl", "more.jsonl"};
+    fsdp_train_config c;
+    char line[300], path[300];
+    snprintf(line, sizeof line, "--data %s", fsdp_test_dir(t));
+    for (size_t i = 0; i < FSDP_LENGTH(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", fsdp_test_dir(t), files[i]);
+        ASSERT_OK(fsdp_file_write(path, "", 0));
+    }
+    ASSERT_OK(parse(&c, line));
+    ASSERT_STR(fsdp_path_name(c.data), "train.jsonl");
+    ASSERT_STR(fsdp_path_name(c.validation_data), "validation.jsonl");
+    snprintf(path, sizeof path, "%s/train_part2.jsonl", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, "", 0));
+    ASSERT_OK(parse(&c, line));
+    ASSERT_STR(c.data, fsdp_test_dir(t));
+    ASSERT_STR(fsdp_path_name(c.validation_data), "validation.jsonl");
+    snprintf(path, sizeof path, "%s/validation_part2.jsonl", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, "", 0));
+    ASSERT_OK(parse(&c, line));
+    ASSERT_STR(c.validation_data, fsdp_test_dir(t));
 }
 
 /* Both spellings of the newest checkpoint and of none; any other word is a folder. */

@@ -339,8 +339,9 @@ static fsdp_status open_footer(fsdp_arrow_file *f)
 {
     const fsdp_mapping *map = &f->map;
     fsdp_arrow_footer footer = {0};
-    const unsigned char *tail = map->data + map->bytes - FOOTER_TAIL;
-    if (map->bytes < HEAD_BYTES + FOOTER_TAIL || memcmp(tail + 4, "ARROW1", MAGIC_BYTES) != 0)
+    const bool has_tail = map->bytes >= HEAD_BYTES + FOOTER_TAIL;
+    const unsigned char *tail = has_tail ? map->data + map->bytes - FOOTER_TAIL : NULL;
+    if (!has_tail || memcmp(tail + 4, "ARROW1", MAGIC_BYTES) != 0)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "truncated: it begins like an Arrow file, but its footer is missing");
     const size_t bytes = load_u32(tail), room = map->bytes - HEAD_BYTES - FOOTER_TAIL;

@@ -1,6 +1,7 @@
 /* See folder.h. */
 #include "src/data/arrow/folder.h"
 
+#include <glob.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -252,17 +253,38 @@ static fsdp_status open_folder(fsdp_arrow_folder *out, fsdp_arrow_split split)
     return read_json(out->path, info_name, &out->info);
 }
 
+/* ---- a file, or a pattern ---- */
+
+/* Add the file `path` or, if there is no such file and `path` is a pattern, all files that match
+ * it, in the order of their names. */
+static fsdp_status add_file_or_matches(fsdp_arrow_folder *out, const char *path)
+{
+    glob_t found = {0};
+    size_t cap = 0;
+    fsdp_status status = FSDP_OK;
+    if (!strpbrk(path, "*?[") || fsdp_path_exists(path))
+        return fsdp_names_add(&out->files, &out->n_files, &cap, path);
+    const int failure = glob(path, 0, NULL, &found);
+    if (failure == GLOB_NOMATCH)
+        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no file matches", path);
+    else if (failure)
+        status = failure == GLOB_NOSPACE ? fsdp_error_nomem()
+                                         : fsdp_error(FSDP_ERR_IO, "%s: cannot be read", path);
+    for (size_t i = 0; i < found.gl_pathc && status == FSDP_OK; i++)
+        status = fsdp_names_add(&out->files, &out->n_files, &cap, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
 /* ---- functions of the header ---- */
 
 fsdp_status fsdp_arrow_folder_open(const char *path, fsdp_arrow_split split, fsdp_arrow_folder *out)
 {
     fsdp_arrow_folder folder = {.path = fsdp_path_stripped(path)};
-    size_t cap = 0;
     fsdp_status status = folder.path ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = fsdp_path_is_directory(path)
-                     ? open_folder(&folder, split)
-                     : fsdp_names_add(&folder.files, &folder.n_files, &cap, path);
+        status = fsdp_path_is_directory(path) ? open_folder(&folder, split)
+                                              : add_file_or_matches(&folder, path);
     if (status == FSDP_OK)
         *out = folder;
     else

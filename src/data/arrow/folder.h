@@ -11,7 +11,7 @@ typedef enum fsdp_arrow_split {
 } fsdp_arrow_split;
 
 typedef struct fsdp_arrow_folder {
-    char *path;  /* folder of the split, or the path of the only Arrow file */
+    char *path;  /* folder of the split, or the path of the only Arrow file, or a pattern */
     char *split; /* name of the split that was chosen from a DatasetDict; NULL: the folder is not a
                     DatasetDict */
     char **files, **indices; /* paths of Arrow files with rows, and with indices of rows */
@@ -30,7 +30,8 @@ bool fsdp_is_arrow_path(const char *path);
 /* Return true if `path` is the folder of a DatasetDict with a split for validation (not "test"). */
 bool fsdp_arrow_has_validation(const char *path);
 
-/* Open a folder, or a single Arrow file. Files are not opened. */
+/* Open a folder, an Arrow file, or the files that match a pattern ("dir/" followed by "*.arrow").
+ * Files are not opened. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_folder_open(const char *path, fsdp_arrow_split split,
                                                    fsdp_arrow_folder *out);
 void fsdp_arrow_folder_fini(fsdp_arrow_folder *folder);

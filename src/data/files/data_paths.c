@@ -18,17 +18,26 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Return true if a file of this name has rows for validation (if `validation` is true) or for
- * training (if it is false). */
-static bool is_asked_for(const char *name, bool validation)
+/* Which files of a folder are listed. */
+typedef enum wanted {
+    FOR_TRAINING,
+    FOR_VALIDATION,
+    FOR_EVALUATION, /* fsdp_split_is_evaluation(); listed for validation if no others are */
+} wanted;
+
+static bool is_wanted(const char *name, wanted what)
 {
-    return fsdp_split_kind_of(name) ==
-           (validation ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN);
+    return what == FOR_EVALUATION
+               ? fsdp_split_is_evaluation(name)
+               : fsdp_split_kind_of(name) ==
+                     (what == FOR_VALIDATION ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN);
 }
 
+/* Return true if `path` is a pattern. A file or a folder may have the characters of a pattern in
+ * its name. */
 static bool is_pattern(const char *path)
 {
-    return strpbrk(path, "*?[") && !fsdp_path_is_file(path);
+    return strpbrk(path, "*?[") && !fsdp_path_exists(path);
 }
 
 static fsdp_status holds_token_files(const char *folder, bool *holds)
@@ -128,10 +137,19 @@ static fsdp_status add_token_file(fsdp_path_list *list, const char *path)
  * with". */
 static const char *words_of(bool validation)
 {
-    return validation ? "the word 'validation', 'valid', 'val' or 'dev' in its name, and none of "
-                        "'test' and 'eval'"
+    return validation ? "the word 'validation', 'valid', 'val', 'dev' or 'eval' in its name, and "
+                        "without the word 'test'"
                       : "a name that has none of the words 'validation', 'valid', 'val', 'dev', "
                         "'test' and 'eval'";
+}
+
+static fsdp_status add_token_names(fsdp_path_list *list, const char *folder, char *const *names,
+                                   size_t count, wanted what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_token_file_name(names[i]) && is_wanted(names[i], what))
+            FSDP_TRY(add_path(list, fsdp_path_join(folder, names[i])));
+    return FSDP_OK;
 }
 
 static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool validation)
@@ -139,10 +157,10 @@ static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool val
     char **names = NULL;
     size_t count = 0;
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < count && status == FSDP_OK; i++)
-        if (is_token_file_name(names[i]) && is_asked_for(names[i], validation))
-            status = add_path(list, fsdp_path_join(folder, names[i]));
+    fsdp_status status =
+        add_token_names(list, folder, names, count, validation ? FOR_VALIDATION : FOR_TRAINING);
+    if (status == FSDP_OK && validation && list->len == 0)
+        status = add_token_names(list, folder, names, count, FOR_EVALUATION);
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
         status = fsdp_error(FSDP_ERR_NOT_FOUND,
@@ -216,14 +234,21 @@ static fsdp_status mixed_kinds(const char *folder, const char *a, const char *b)
                       folder, a, b, folder, strrchr(a, '.'));
 }
 
+/* Return true if a file of this name is a file of texts, as files in a folder are. */
+static bool is_text_name(const char *name)
+{
+    const fsdp_name_kind kind = fsdp_name_kind_of(name);
+    return kind != FSDP_NAME_UNKNOWN && kind != FSDP_NAME_ARROW && *name != '.' &&
+           !fsdp_name_is_metadata(name);
+}
+
 static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char *const *names,
-                                  size_t count, bool validation)
+                                  size_t count, wanted what)
 {
     const char *first = NULL;
     for (size_t i = 0; i < count; i++) {
         const fsdp_name_kind kind = fsdp_name_kind_of(names[i]);
-        if (kind == FSDP_NAME_UNKNOWN || kind == FSDP_NAME_ARROW || *names[i] == '.' ||
-            fsdp_name_is_metadata(names[i]) || !is_asked_for(names[i], validation))
+        if (!is_text_name(names[i]) || !is_wanted(names[i], what))
             continue;
         if (first && kind != fsdp_name_kind_of(first))
             return mixed_kinds(folder, first, names[i]);
@@ -234,12 +259,30 @@ static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char
     return FSDP_OK;
 }
 
+bool fsdp_split_has_another_file(const char *folder, const char *path, bool validation)
+{
+    const char *name = fsdp_path_name(path);
+    char **names = NULL;
+    size_t count = 0;
+    bool found = false;
+    if (fsdp_directory_list(folder, &names, &count) != FSDP_OK)
+        return false;
+    for (size_t i = 0; i < count && !found; i++)
+        found = is_text_name(names[i]) && fsdp_split_is_named(names[i], validation) &&
+                strcmp(names[i], name) != 0;
+    fsdp_free(names);
+    return found;
+}
+
 static fsdp_status add_text_folder(fsdp_path_list *list, const char *folder, bool validation)
 {
     char **names = NULL;
     size_t count = 0;
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
-    fsdp_status status = add_text_names(list, folder, names, count, validation);
+    fsdp_status status =
+        add_text_names(list, folder, names, count, validation ? FOR_VALIDATION : FOR_TRAINING);
+    if (status == FSDP_OK && validation && list->len == 0)
+        status = add_text_names(list, folder, names, count, FOR_EVALUATION);
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
         status = fsdp_error(FSDP_ERR_NOT_FOUND,

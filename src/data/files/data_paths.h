@@ -12,9 +12,10 @@ typedef struct fsdp_path_list {
 
 /* List the token files that `path` refers to. `path` is a file, a folder or a pattern
  * (fsdp_dataset_open()). If `path` is a folder, `validation` chooses: true lists the folder's files
- * for validation, and false those for training (fsdp_split_kind_of()). The list has at least one
- * path, and its paths are sorted by strcmp(). Returns FSDP_ERR_NOT_FOUND if a folder or pattern has
- * no such file. */
+ * for validation, and false those for training (fsdp_split_kind_of()). If a folder has no file for
+ * validation, its files with the word "eval" are for validation (fsdp_split_is_evaluation()). The
+ * list has at least one path, and its paths are sorted by strcmp(). Returns FSDP_ERR_NOT_FOUND if a
+ * folder or pattern has no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
 /* Like fsdp_token_paths(), for files of texts. If a folder has a file of WikiHow, only this file is
@@ -23,6 +24,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
 FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
                                             fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);
+/* `path` is a file of texts in `folder`. Return true if the folder has another file of texts with a
+ * name for the same split (fsdp_split_is_named()), such as train_part2.jsonl next to
+ * train.jsonl. */
+bool fsdp_split_has_another_file(const char *folder, const char *path, bool validation);
 
 /* If `path` contains a folder "train", set *out to that folder or, for validation, to the folder in
  * `path` that has the first name of fsdp_validation_name(). Returns FSDP_ERR_NOT_FOUND if there is

@@ -23,13 +23,28 @@ static bool has_word(const char *name, const char *const *words)
     return false;
 }
 
+static const char *const evaluation[] = {"eval", "evaluation", NULL};
+static const char *const test[] = {"test", "testing", NULL};
+static const char *const train[] = {"train", "training", NULL};
+
 fsdp_split_kind fsdp_split_kind_of(const char *name)
 {
     static const char *const validation[] = {"validation", "valid", "dev", "val", NULL};
-    static const char *const test[] = {"test", "testing", "eval", "evaluation", NULL};
-    if (has_word(name, test))
+    if (has_word(name, test) || has_word(name, evaluation))
         return FSDP_SPLIT_KIND_TEST;
     return has_word(name, validation) ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN;
+}
+
+bool fsdp_split_is_evaluation(const char *name)
+{
+    return has_word(name, evaluation) && !has_word(name, test);
+}
+
+bool fsdp_split_is_named(const char *name, bool validation)
+{
+    const fsdp_split_kind kind = fsdp_split_kind_of(name);
+    return validation ? kind == FSDP_SPLIT_KIND_VALIDATION
+                      : kind == FSDP_SPLIT_KIND_TRAIN && has_word(name, train);
 }
 
 const char *fsdp_validation_name(size_t i)

@@ -1,6 +1,7 @@
 /* Which split of a data set a file or a folder has, as its name says. Case matters, as it does in
  * Hugging Face's datasets. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef enum fsdp_split_kind {
@@ -16,9 +17,15 @@ typedef enum fsdp_split_kind {
  * between a separator and an end of the name: "fineweb_val_000000.bin" has the word "val",
  * "interval.bin" has not. */
 fsdp_split_kind fsdp_split_kind_of(const char *name);
+/* Return true if the name has the word "eval" or "evaluation", but neither "test" nor "testing".
+ * Such a file is for validation if no file of its folder is for VALIDATION. This differs from
+ * datasets, where it is for testing, so that a folder with train.jsonl and eval.jsonl, whose names
+ * many programs use, means the same to all commands. */
+bool fsdp_split_is_evaluation(const char *name);
+/* Return true if a word of the name says that the file is for validation (if `validation` is true)
+ * or for training: "train" or "training". */
+bool fsdp_split_is_named(const char *name, bool validation);
 /* Return name `i` of the names that a split for validation may have, in order of preference:
  * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. These are whole
- * names: of a split of a DatasetDict, or of a file or folder next to one with the name "train". The
- * whole name "eval" is a name for validation, although a file with the word "eval" in its name is
- * for TEST. */
+ * names: of a split of a DatasetDict, or of a file or folder next to one with the name "train". */
 const char *fsdp_validation_name(size_t i);

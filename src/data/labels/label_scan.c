@@ -379,6 +379,18 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
+/* Return an error if the lists are indices of classes, but one of them cannot be the index of a
+ * class. */
+static fsdp_status check_indices(const scan *s, const char *path, fsdp_label_lists lists)
+{
+    if (lists == FSDP_LABEL_LISTS_INDICES && s->all_numbers && s->numbers.largest >= MAX_CLASSES)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: label: expected lists of classes from 0 to %d, or of names, found "
+                          "%" PRId64,
+                          path, MAX_CLASSES - 1, s->numbers.largest);
+    return FSDP_OK;
+}
+
 /* Set *lists to what the lists of numbers are: indices or multi-hot. */
 static fsdp_status decide_lists(const scan *s, const char *path, fsdp_label_lists *lists)
 {
@@ -478,6 +490,8 @@ fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *optio
         status = check_classes(&s, path);
     if (status == FSDP_OK && problem_of(&s) == FSDP_PROBLEM_MULTI_LABEL)
         status = decide_lists(&s, path, &lists);
+    if (status == FSDP_OK && problem_of(&s) == FSDP_PROBLEM_MULTI_LABEL)
+        status = check_indices(&s, path, lists);
     if (status != FSDP_OK)
         scan_fini(&s);
     else if (problem_of(&s) != FSDP_PROBLEM_SINGLE_LABEL)

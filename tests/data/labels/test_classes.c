@@ -499,6 +499,21 @@ static fsdp_status find_labels(const char *path, const fsdp_dataset_options *o)
     return FSDP_OK;
 }
 
+/* The classes of a model are rows of its head, so an index is not taken for a number of classes
+ * without a limit. */
+TEST(lists_of_indices_are_bounded)
+{
+    static const char *const rows[] = {"{\"text\": \"a\", \"label\": [2, 16777216]}\n",
+                                       "{\"text\": \"a\", \"label\": [9223372036854775807]}\n",
+                                       "{\"input_ids\": [1], \"labels\": [3, 3000000000]}\n"};
+    const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .problem_type = FSDP_PROBLEM_MULTI_LABEL,
+                                    .label_lists = FSDP_LABEL_LISTS_INDICES};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ASSERT_ERROR(find_labels(write_text(t, "a.jsonl", rows[i]), &o), FSDP_ERR_FORMAT,
+                     "expected lists of classes from 0 to 16777215");
+}
+
 /* Each allocation fails once, until one more than there are is asked for. */
 TEST(lists_of_names_survive_that_memory_runs_out)
 {
