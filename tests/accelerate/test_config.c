@@ -405,6 +405,11 @@ TEST(what_fsdp2_cannot_do_is_said)
     ASSERT(!converted(t, "num_processes: 2\n") && strstr(fsdp_last_error(), "fsdp_config"));
     ASSERT(!converted(t, "fsdp_config: {fsdp_sharding_strategy: 9}\n") &&
            strstr(fsdp_last_error(), "c.yaml:1: fsdp_sharding_strategy: 9"));
+    /* What is not read is an error: a second document, and what a merge key names. */
+    ASSERT(!converted(t, "fsdp_config: {fsdp_version: 1}\n---\nnum_processes: 2\n") &&
+           strstr(fsdp_last_error(), ":3: a second document begins"));
+    ASSERT(!converted(t, "fsdp_config:\n  <<: {fsdp_version: 1}\n") &&
+           strstr(fsdp_last_error(), ":2: <<: keys of another map are not merged"));
 }
 
 /* The expected files were written by `accelerate config update` of 1.15. */

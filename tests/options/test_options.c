@@ -624,6 +624,8 @@ TEST(yaml_errors_name_file_and_line)
         {"- lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr: 1\n---\nlr: 2\n", "run.yaml:3: a second document", FSDP_ERR_FORMAT},
+        {"lr: 1\n<<: {beta1: 0.5}\n", "run.yaml:2: <<: keys of another map are not merged",
+         FSDP_ERR_UNSUPPORTED},
         {"model: \"a\\0b\"\n", "run.yaml:1: the value holds a NUL", FSDP_ERR_FORMAT},
         {"a: &x\n  b: *x\n", "nested more than", FSDP_ERR_FORMAT},
         {"a: &a {x: {}, y: {}, z: {}, w: {}}\nb: &b {x: *a, y: *a, z: *a, w: *a}\n"
