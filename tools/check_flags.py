@@ -97,6 +97,10 @@ def values_of(field):
     return ["x"]
 
 
+# What every training needs, and the other names that these options have among the flags below.
+NEEDED = {"--model=m": ["model_name_or_path"], "--data=d": ["train_file"], "--output=o": ["output_dir"]}
+
+
 class Program:
     def __init__(self, path):
         self.path = path
@@ -110,8 +114,9 @@ class Program:
 
     def try_flag(self, flag, value):
         """Returns ("works" | "no effect" | "refused" | "unknown", reason)."""
-        given = [f"--{flag}={value}"] if value is not None else [f"--{flag}"]
-        done = self.run("train", "--model=m", "--data=d", "--output=o", *given, "--print-config")
+        given = [word for word, names in NEEDED.items() if flag not in names]
+        given.append(f"--{flag}={value}" if value is not None else f"--{flag}")
+        done = self.run("train", *given, "--print-config")
         first = done.stderr.strip().split("\n")[0].removeprefix("fsdp train: ")
         if "unknown option" in first:
             return "unknown", first
@@ -122,7 +127,7 @@ class Program:
             if "(flag --" in line:
                 return "no effect", line.split("): ", 1)[1]
         # What contradicts other options is found by the check, which --print-config leaves out.
-        checked = self.run("train", "--model=m", "--data=d", "--output=o", *given)
+        checked = self.run("train", *given)
         message = checked.stderr.strip().split("\n")[0].removeprefix("fsdp train: ")
         return ("refused", message) if checked.returncode == 2 else ("works", "")
 

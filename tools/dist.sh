@@ -9,15 +9,8 @@ date=$(sh tools/source_date.sh)
 mkdir -p "$out"
 list=$(mktemp)
 trap 'rm -f "$list" "$list.tar"' EXIT
-if [ -e .git ]; then
-    git ls-files >"$list"
-    git diff --quiet HEAD || echo "dist: with changes that are not committed" >&2
-else
-    # The names that .gitignore has.
-    find . \( -path './build' -o -path './build-*' \) -prune -o ! -type d ! -name '*.o' -print |
-        sed 's|^\./||' >"$list"
-fi
-LC_ALL=C sort -o "$list" "$list"
+sh tools/sources.sh '*' >"$list"
+[ ! -e .git ] || git diff --quiet HEAD || echo "dist: with changes that are not committed" >&2
 tar --create --file "$list.tar" --format=ustar --no-recursion --verbatim-files-from --files-from "$list" \
     --transform "s|^|fsdp-$version/|SH" --mtime "@$date" --owner 0 --group 0 --numeric-owner --mode 'u=rwX,go=rX'
 gzip -9n <"$list.tar" >"$out/fsdp-$version.tar.gz.part"

@@ -10,7 +10,7 @@ trap 'rm -f "$scratch"' EXIT
 
 # A word counts where it stands alone, in text and in names whose parts are joined by underscores; so
 # does a sentence or a comment that opens with "Of".
-git ls-files --cached --others --exclude-standard 'src/*.[ch]' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/*.h' 'tests/*.[ch]' \
+sh tools/sources.sh --others 'src/*.[ch]' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/*.h' 'tests/*.[ch]' \
     'tests/*.sh' 'tests/*.cu' 'tests/*.cpp' 'tools/*.sh' 'tools/*.py' 'tools/*.[ch]' 'bench/*.c' 'examples/*.c' \
     'docs/*.md' 'tests/*.md' README.md Makefile .ci/run |
     grep -v -e '^tests/fixtures/' -e '^tests/golden/' -e '^tests/fuzz/corpus/' -e '^tools/language.sh$' \

@@ -7,6 +7,7 @@ cc=${1:-cc}
 build=${2:-build}
 bad=0
 say() { echo "lint: $*"; bad=1; }
+files() { sh tools/sources.sh "$@"; }
 
 # Public headers are named after their folders, except these.
 folder() {
@@ -43,13 +44,13 @@ row() {
 # One idea a folder: with more source files than this it probably has two. Otherwise a header of the
 # folder says why, in a sentence with "more than 25 source files".
 MOST_SOURCES=25
-for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
-    n=$(git ls-files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
+for folder in $(files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
+    n=$(files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
     [ "$n" -le $MOST_SOURCES ] || grep -qsi "more than $MOST_SOURCES source files" "$folder"/*.h ||
         say "$folder: $n source files, at most $MOST_SOURCES, and no header says why: is it two ideas?"
 done
 
-for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/fsdp/*.h'); do
+for file in $(files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/fsdp/*.h'); do
     case $file in
     include/fsdp/*) own=$(folder "$(basename "$file" .h)") ;;
     *) own=$(echo "$file" | cut -d/ -f2) ;;
@@ -67,13 +68,13 @@ done
 sh "$(dirname "$0")/call_cycles.sh" "$build" || bad=1
 
 # Models are single-device code.
-grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(git ls-files 'src/models/*' include/fsdp/bert.h include/fsdp/gpt2.h \
+grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(files 'src/models/*' include/fsdp/bert.h include/fsdp/gpt2.h \
     include/fsdp/llama.h include/fsdp/t5.h) && say "models know nothing of sharding or of casts"
 
 # Headers that include CUDA's need its folder.
 cuda=${CUDA_HOME:-/usr/local/cuda}/include
 headers=
-for header in $(git ls-files 'include/*.h' 'src/*.h'); do
+for header in $(files 'include/*.h' 'src/*.h'); do
     [ -e "$cuda/cuda_runtime_api.h" ] || ! grep -qE 'cuda/context\.h|cuda/slots\.h|<cu[a-z_A-Z]*\.h>' "$header" || continue
     headers="$headers $header"
     grep -q '#pragma once' "$header" || say "$header: no #pragma once"
@@ -86,24 +87,24 @@ for header in $(printf '%s\n' $headers |
     uncompilable "$cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -isystem '$cuda' -fsyntax-only -x c"); do
     say "$header does not compile alone"
 done
-for header in $(git ls-files 'src/*.cuh' 'tests/cuda/*.h'); do
+for header in $(files 'src/*.cuh' 'tests/cuda/*.h'); do
     grep -q '#pragma once' "$header" || say "$header: no #pragma once"
 done
-for header in $(git ls-files 'include/*.h' | uncompilable "c++ -std=c++17 -I. -Iinclude -fsyntax-only -x c++"); do
+for header in $(files 'include/*.h' | uncompilable "c++ -std=c++17 -I. -Iinclude -fsyntax-only -x c++"); do
     say "$header does not compile as C++"
 done
 
 # Only files that are compiled for both builds depend on FSDP_TESTING, so it changes no struct of
 # other headers.
-for file in $(git ls-files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testing\.h$'); do
+for file in $(files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testing\.h$'); do
     grep -nE 'FSDP_TESTING|^# *include .*_testing\.h' "$file" && say "$file: hooks for tests are in *_testing.h"
 done
-grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c' 'src/*.cu') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
+grep -nE '\b(malloc|calloc|realloc)\(' $(files 'src/*.c' 'src/*.cu') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
     say "memory comes from src/base/alloc.h"
 # The idiom of cleanup is a chain on one status variable (docs/style.md).
-grep -nw goto $(git ls-files src) && say "src has no goto; see 'Errors and cleanup' in docs/style.md"
+grep -nw goto $(files 'src/*') && say "src has no goto; see 'Errors and cleanup' in docs/style.md"
 if command -v clang-format >/dev/null; then
-    unformatted=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' |
+    unformatted=$(files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' |
         xargs -n 50 -P "$(nproc)" sh -c 'clang-format --dry-run -Werror "$@" 2>&1 ||
             echo "clang-format failed"' sh)
     for file in $(printf '%s\n' "$unformatted" | sed -n 's/^\([^: ]*\):[0-9]*:.*/\1/p' | sort -u); do

@@ -10,7 +10,7 @@ index=docs/notes.md
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-git ls-files --cached --others --exclude-standard 'src/*.[ch]' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/*.h' \
+sh tools/sources.sh --others 'src/*.[ch]' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/*.h' \
     'tests/*.[ch]' 'tests/*.cu' 'tests/*.cpp' 'tests/*.sh' 'tools/*.sh' 'docs/*.md' 'bench/*.c' 'examples/*.c' README.md |
     grep -v -e '^tools/notes.sh$' -e "^$index\$" -e '^docs/style.md$' | tr '\n' '\0' |
     xargs -0 awk '

@@ -6,7 +6,7 @@
 cd "$(dirname "$0")/.." || exit 2
 seed=${1:?usage: tools/sample_comments.sh SEED [N]}
 n=${2:-100}
-git ls-files 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.cpp' 'include/*.h' | xargs awk '
+sh tools/sources.sh 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.cpp' 'include/*.h' | xargs awk '
     function keep() {
         # Less than four words explain themselves.
         if (split(comment, words, " ") >= 6)

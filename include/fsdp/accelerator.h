@@ -492,7 +492,8 @@ FSDP_API void fsdp_object_bytes_free(fsdp_object_bytes *objects);
 /** An object of the program whose state is saved together with the models. Its two functions
  * convert the state to items of a state dict, and back. */
 typedef struct fsdp_checkpointed_object {
-    const char *name; /**< for messages; copied */
+    /** for messages, and to notice another order of the objects in load_state(); copied */
+    const char *name;
     /** state_dict(): add items to `dict`. Called on all ranks; the values of rank 0 are saved, and
      * tensors may be DTensors. */
     fsdp_status (*state_dict)(void *object, fsdp_state_dict *dict);
@@ -551,7 +552,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerat
  *   after set_seed(), which Accelerate requires. This library does not read them, because its
  *   random numbers do not depend on them
  * - accelerator_state.json: a file that only this library reads: the number of training forwards
- *   without a batch so far, on which their random numbers depend (fsdp_accelerator_scope_open())
+ *   without a batch so far, on which their random numbers depend (fsdp_accelerator_scope_open()),
+ *   and the names of the registered objects
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers
@@ -573,7 +575,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_save_state(fsdp_accelerato
  * @param dir NULL, with automatic_checkpoint_naming: the newest folder with an automatic name. The
  *            next saved state then gets the next number
  * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_INVALID if the numbers of registered
- *         and saved objects differ; the errors of fsdp_accelerate_load_state()
+ *         and saved objects differ, or if their names show another order; the errors of
+ * fsdp_accelerate_load_state()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_load_state(fsdp_accelerator *accelerator,
                                                                  const char *dir);

@@ -26,9 +26,10 @@
  * alias. In names, dashes and underscores are equivalent. A boolean is --name or --no-name, or has
  * a value (true/false/yes/no/on/off/1/0). This value may be the next word; in a program with
  * positional words only if fsdp_option.takes_word is set. A value that begins with -- must be given
- * as --name=value. If an option is given several times, its last value counts. The word -- ends the
- * options. A word that is neither an option nor an option's value is positional. Every program also
- * has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins with
+ * as --name=value. If a flag is given several times, its last value counts, and --no-name is the
+ * same flag as --name. Two names of one option with different values are an error. The word -- ends
+ * the options. A word that is neither an option nor an option's value is positional. Every program
+ * also has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins with
  * "{", it is not a file name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The

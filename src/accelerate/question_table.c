@@ -246,7 +246,8 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
      .values = fsdp_accelerate_strategies, .value = "FULL_SHARD", .applies = is_fsdp1, .needs = FSDP},
     {.key = "fsdp_reshard_after_forward", .section = SECTION, .prompt = "Do you want to enable resharding after forward? [YES/no]: ",
      .kind = FSDP_ASK_YES_NO, .value = "true", .applies = is_fsdp2, .needs = FSDP,
-     .hint = "; a sharding strategy is for fsdp_version=1 (FULL_SHARD is yes here, SHARD_GRAD_OP no)"},
+     .hint = "a sharding strategy is for fsdp_version=1; with fsdp_version=2, "
+             "fsdp_reshard_after_forward=yes is FULL_SHARD, and no is SHARD_GRAD_OP"},
     {.key = "fsdp_offload_params", .section = SECTION, .prompt = "Do you want to offload parameters and gradients to CPU? [yes/NO]: ",
      .kind = FSDP_ASK_YES_NO, .value = "false", .applies = is_fsdp, .needs = FSDP},
     {.key = "fsdp_auto_wrap_policy", .section = SECTION, .prompt = "What should be your auto wrap policy?", .kind = FSDP_ASK_CHOICE,

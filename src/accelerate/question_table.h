@@ -9,6 +9,7 @@ enum {
 typedef struct fsdp_answers {
     char *values[FSDP_QUESTIONS]; /* texts for the file; NULL: the question does not apply */
     char *given[FSDP_QUESTIONS];  /* answers from the command line ("key=value"); NULL: none */
+    char *typed[FSDP_QUESTIONS];  /* the keys of these answers as the user typed them */
 } fsdp_answers;
 
 typedef enum fsdp_question_kind {

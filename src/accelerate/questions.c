@@ -23,6 +23,7 @@ static void answers_fini(fsdp_answers *a)
     for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
         fsdp_free(a->values[i]);
         fsdp_free(a->given[i]);
+        fsdp_free(a->typed[i]);
     }
 }
 
@@ -57,7 +58,7 @@ static bool is_integer(const char *text, long least)
     return end != text && !*end && value >= least && value < LONG_MAX;
 }
 
-static fsdp_status wrong_choice(const fsdp_question *q, const char *text)
+static fsdp_status wrong_choice(const fsdp_question *q, const char *key, const char *text)
 {
     fsdp_str known = {0};
     for (size_t i = 0; q->values[i]; i++)
@@ -65,7 +66,7 @@ static fsdp_status wrong_choice(const fsdp_question *q, const char *text)
     char *list = fsdp_str_take(&known);
     if (!list)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: none of %s", q->key, text, list);
+    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "%.100s=%.100s: none of %s", key, text, list);
     fsdp_free(list);
     return status;
 }
@@ -79,25 +80,26 @@ static size_t find_choice(const fsdp_question *q, const char *text)
 }
 
 /* Check the answer `text`, and set *value to the text that the file will have. The caller owns
- * *value. */
-static fsdp_status read_answer(const fsdp_question *q, const char *text, char **value)
+ * *value. Error messages contain `key`, the key as the user typed it. */
+static fsdp_status read_answer(const fsdp_question *q, const char *key, const char *text,
+                               char **value)
 {
     const char *found = text;
     if (q->kind == FSDP_ASK_YES_NO && !(found = yes_or_no(text)))
-        return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: yes or no%s", q->key, text,
-                          q->hint ? q->hint : "");
+        return fsdp_error(FSDP_ERR_INVALID, "%.100s=%.100s: yes or no%s%s", key, text,
+                          q->hint ? "; " : "", q->hint ? q->hint : "");
     if (q->kind == FSDP_ASK_CHOICE) {
         found = q->values[find_choice(q, text)];
         if (!found)
-            return wrong_choice(q, text);
+            return wrong_choice(q, key, text);
     }
     if (q->kind == FSDP_ASK_INT && !is_integer(text, q->least))
-        return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: not a whole number from %ld on", q->key,
+        return fsdp_error(FSDP_ERR_INVALID, "%.100s=%.100s: not a whole number from %ld on", key,
                           text, q->least);
     if (q->refuse) {
         const char *reason = q->refuse(found);
         if (reason)
-            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s=%s: %s", q->key, found, reason);
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%.100s=%s: %s", key, found, reason);
     }
     *value = fsdp_strdup(found);
     return *value ? FSDP_OK : FSDP_ERR_NOMEM;
@@ -133,7 +135,7 @@ static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **va
             return FSDP_OK;
         }
         fsdp_status status = *text
-                                 ? read_answer(q, text, value)
+                                 ? read_answer(q, q->key, text, value)
                                  : fsdp_error(FSDP_ERR_INVALID, "%s: an answer is needed", q->key);
         fsdp_free(text);
         if (status != FSDP_ERR_INVALID && status != FSDP_ERR_UNSUPPORTED)
@@ -142,11 +144,22 @@ static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **va
     }
 }
 
+/* Read the answer that the command line gives. FSDP2 has no strategies, so fsdp_sharding_strategy
+ * must not be read as an answer to its question whether to reshard: 1 would mean yes. */
+static fsdp_status answer_given(fsdp_answers *a, size_t i)
+{
+    const fsdp_question *q = question(i);
+    if (q->kind == FSDP_ASK_YES_NO && strstr(a->typed[i], "sharding_strategy"))
+        return fsdp_error(FSDP_ERR_INVALID, "%.100s=%.100s: %s", a->typed[i], a->given[i],
+                          q->hint ? q->hint : "yes or no");
+    return read_answer(q, a->typed[i], a->given[i], &a->values[i]);
+}
+
 static fsdp_status answer(fsdp_answers *a, size_t i, const fsdp_menu_io *io)
 {
     const fsdp_question *q = question(i);
     if (a->given[i])
-        return read_answer(q, a->given[i], &a->values[i]);
+        return answer_given(a, i);
     if (io && (!q->asked || q->asked(a)))
         return ask(q, io, &a->values[i]);
     const char *value =
@@ -163,8 +176,8 @@ static fsdp_status check_used(const fsdp_answers *a, size_t i)
     for (size_t k = 0; k < FSDP_QUESTIONS; k++)
         if (a->values[k] && strcmp(question(k)->key, question(i)->key) == 0)
             return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s has no meaning here: it needs %s",
-                      question(i)->key, a->given[i],
+    return fsdp_error(FSDP_ERR_INVALID, "%.100s=%.100s has no meaning here: it needs %s",
+                      a->typed[i], a->given[i],
                       question(i)->needs ? question(i)->needs : "other answers");
 }
 
@@ -254,33 +267,85 @@ static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
                !is_given(a, "use_fsdp")) {
         FSDP_TRY(give(a, "use_fsdp", "no"));
     }
-    key = renamed(key);
     for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
-        if (!is_key(question(i), key))
+        if (!is_key(question(i), renamed(key)))
             continue;
         fsdp_free(a->given[i]);
+        fsdp_free(a->typed[i]);
         a->given[i] = fsdp_strdup(value);
-        if (!a->given[i])
+        a->typed[i] = fsdp_strdup(key);
+        if (!a->given[i] || !a->typed[i])
             return FSDP_ERR_NOMEM;
         any = true;
     }
     return any ? FSDP_OK : unknown_key(key);
 }
 
-static fsdp_status give_pair(fsdp_answers *a, const char *pair)
+/* Split "key=value" into *key, which the caller owns, and *value, which points into `pair`. The key
+ * has underscores for dashes. */
+static fsdp_status split_pair(const char *pair, char **key, const char **value)
 {
     const char *equals = strchr(pair, '=');
     if (!equals || equals == pair)
         return fsdp_error(FSDP_ERR_INVALID, "%.100s: not of the form key=value", pair);
-    char *key = fsdp_strndup(pair, (size_t)(equals - pair));
-    if (!key)
+    *key = fsdp_strndup(pair, (size_t)(equals - pair));
+    *value = equals + 1;
+    if (!*key)
         return FSDP_ERR_NOMEM;
-    for (char *p = key; *p; p++)
+    for (char *p = *key; *p; p++)
         if (*p == '-')
             *p = '_';
-    fsdp_status status = give(a, key, equals + 1);
+    return FSDP_OK;
+}
+
+static fsdp_status give_pair(fsdp_answers *a, const char *pair)
+{
+    char *key;
+    const char *value;
+    FSDP_TRY(split_pair(pair, &key, &value));
+    fsdp_status status = give(a, key, value);
     fsdp_free(key);
     return status;
+}
+
+/* Return true if both keys belong to one question. */
+static bool is_same_question(const char *a, const char *b)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        if (is_key(question(i), renamed(a)) && is_key(question(i), renamed(b)))
+            return true;
+    return false;
+}
+
+/* Return FSDP_ERR_INVALID if two of the pairs are different answers to one question. */
+static fsdp_status check_pairs(const char *first, const char *second)
+{
+    char *key_1 = NULL, *key_2 = NULL;
+    const char *value_1, *value_2;
+    fsdp_status status = split_pair(first, &key_1, &value_1);
+    if (status == FSDP_OK)
+        status = split_pair(second, &key_2, &value_2);
+    if (status == FSDP_OK && strcmp(value_1, value_2) != 0 && is_same_question(key_1, key_2))
+        status = fsdp_error(FSDP_ERR_INVALID, "%.100s contradicts %.100s; leave one of them out",
+                            first, second);
+    fsdp_free(key_1);
+    fsdp_free(key_2);
+    return status;
+}
+
+bool fsdp_accelerate_is_given(const char *const *given, size_t n, const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++) {
+        char *typed;
+        const char *value;
+        if (split_pair(given[i], &typed, &value) != FSDP_OK)
+            continue;
+        found = is_same_question(typed, key) ||
+                (strcmp(key, "use_fsdp") == 0 && strcmp(typed, "distributed_type") == 0);
+        fsdp_free(typed);
+    }
+    return found;
 }
 
 /* ---- asking all questions ---- */
@@ -291,8 +356,11 @@ fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n, const fsdp_m
     fsdp_answers answers = {0};
     fsdp_yaml made = {.kind = FSDP_YAML_MAP};
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
         status = give_pair(&answers, given[i]);
+        for (size_t k = 0; k < i && status == FSDP_OK; k++)
+            status = check_pairs(given[k], given[i]);
+    }
     if (status == FSDP_OK)
         status = answer_all(&answers, io);
     if (status == FSDP_OK)

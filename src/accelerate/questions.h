@@ -17,3 +17,8 @@
  * message contains the key and what is possible. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n,
                                                 const fsdp_menu_io *io, fsdp_yaml *config);
+
+/* Return true if one of the answers `given` [n] is the answer to the question with the key `key`,
+ * which is spelled as in the file. The answer distributed_type=FSDP also counts as an answer for
+ * use_fsdp. */
+bool fsdp_accelerate_is_given(const char *const *given, size_t n, const char *key);

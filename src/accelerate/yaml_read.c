@@ -74,6 +74,8 @@ static fsdp_status convert_map(tree_reader *r, const yaml_node_t *node, int dept
         char *name = NULL;
         if (!key || key->type != YAML_SCALAR_NODE)
             return malformed(r, key ? key : node, "a key is not a name");
+        if (fsdp_yaml_is_merge_key(key))
+            return malformed(r, key, fsdp_yaml_merge_unsupported);
         if (fsdp_yaml_find(out, (const char *)key->data.scalar.value))
             return malformed(r, key, "a key is given twice");
         FSDP_TRY(copy_text(r, key, &name));
@@ -107,28 +109,47 @@ static fsdp_status convert(tree_reader *r, const yaml_node_t *node, int depth, f
     return copy_text(r, node, &out->text);
 }
 
+static fsdp_status parser_error(const tree_reader *r, const yaml_parser_t *parser)
+{
+    const bool has_next = parser->buffer.pointer < parser->buffer.last;
+    if (parser->error == YAML_MEMORY_ERROR)
+        return fsdp_error_nomem();
+    return fsdp_error(
+        FSDP_ERR_FORMAT, "%s:%zu: %s", r->path, parser->problem_mark.line + 1,
+        fsdp_yaml_problem(parser->problem, has_next ? (char)*parser->buffer.pointer : 0));
+}
+
+/* Return FSDP_ERR_FORMAT if a second document follows in the file. */
+static fsdp_status check_end(tree_reader *r, yaml_parser_t *parser)
+{
+    if (!yaml_parser_load(parser, &r->document))
+        return parser_error(r, parser);
+    const yaml_node_t *node = yaml_document_get_root_node(&r->document);
+    const fsdp_status status = node ? malformed(r, node, "a second document begins") : FSDP_OK;
+    yaml_document_delete(&r->document);
+    return status;
+}
+
+static fsdp_status read_document(tree_reader *r, yaml_parser_t *parser, fsdp_yaml *root)
+{
+    if (!yaml_parser_load(parser, &r->document))
+        return parser_error(r, parser);
+    const yaml_node_t *node = yaml_document_get_root_node(&r->document);
+    fsdp_status status =
+        node && node->type == YAML_MAPPING_NODE
+            ? convert(r, node, 0, root)
+            : fsdp_error(FSDP_ERR_FORMAT, "%s: expected 'key: value' lines", r->path);
+    yaml_document_delete(&r->document);
+    return status == FSDP_OK ? check_end(r, parser) : status;
+}
+
 static fsdp_status read_file(tree_reader *r, FILE *file, fsdp_yaml *root)
 {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return fsdp_error_nomem();
     yaml_parser_set_input_file(&parser, file);
-    fsdp_status status = FSDP_OK;
-    if (!yaml_parser_load(&parser, &r->document)) {
-        const bool has_next = parser.buffer.pointer < parser.buffer.last;
-        const char next = has_next ? (char)*parser.buffer.pointer : 0;
-        status =
-            parser.error == YAML_MEMORY_ERROR
-                ? fsdp_error_nomem()
-                : fsdp_error(FSDP_ERR_FORMAT, "%s:%zu: %s", r->path, parser.problem_mark.line + 1,
-                             fsdp_yaml_problem(parser.problem, next));
-    } else {
-        const yaml_node_t *node = yaml_document_get_root_node(&r->document);
-        status = node && node->type == YAML_MAPPING_NODE
-                     ? convert(r, node, 0, root)
-                     : fsdp_error(FSDP_ERR_FORMAT, "%s: expected 'key: value' lines", r->path);
-        yaml_document_delete(&r->document);
-    }
+    const fsdp_status status = read_document(r, &parser, root);
     yaml_parser_delete(&parser);
     return status;
 }

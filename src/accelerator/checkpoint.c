@@ -91,9 +91,68 @@ static fsdp_status read_object(fsdp_accelerator *a, size_t i, const char *dir)
     return fsdp_agree(a->group, status);
 }
 
+/* ---- accelerator_state.json ---- */
+
+/* Add the names of the registered objects to accelerator_state.json, in the order of their
+ * files. */
+static void add_object_names(const fsdp_accelerator *a, fsdp_json_node root)
+{
+    if (a->n_objects == 0)
+        return;
+    const fsdp_json_node names = fsdp_json_set_array(root, "objects");
+    for (size_t i = 0; i < a->n_objects; i++)
+        fsdp_json_set_any_str(fsdp_json_append_object(names), "name", a->objects[i].name);
+}
+
+static fsdp_status write_small(const fsdp_accelerator *a, const char *dir)
+{
+    fsdp_json *doc = NULL;
+    if (!fsdp_accelerator_is_main_process(a))
+        return FSDP_OK;
+    char *path = fsdp_path_join(dir, STATE_FILE);
+    fsdp_status status = path ? fsdp_json_create(path, &doc) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        fsdp_json_set_i64(fsdp_json_root(doc), "forwards", a->forwards);
+        add_object_names(a, fsdp_json_root(doc));
+        status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
+    }
+    fsdp_json_destroy(doc);
+    fsdp_free(path);
+    return status;
+}
+
+/* Set *doc to accelerator_state.json, which the caller owns, or to NULL if the folder does not have
+ * this file. A folder that Accelerate wrote does not have it. */
+static fsdp_status open_small(const char *dir, fsdp_json **doc)
+{
+    *doc = NULL;
+    if (!fsdp_directory_has_file(dir, STATE_FILE))
+        return FSDP_OK;
+    char *path = fsdp_path_join(dir, STATE_FILE);
+    const fsdp_status status = path ? fsdp_json_read(path, doc) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status read_small(fsdp_accelerator *a, const char *dir)
+{
+    fsdp_json *doc;
+    int64_t forwards = 0;
+    fsdp_status status = open_small(dir, &doc);
+    if (status != FSDP_OK || !doc)
+        return status;
+    status = fsdp_json_get_i64(fsdp_json_root(doc), "forwards", 0, UINT32_MAX, &forwards);
+    if (status == FSDP_OK)
+        a->forwards = (uint32_t)forwards;
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+/* ---- which objects a folder has ---- */
+
 /* Return FSDP_ERR_INVALID if the number of objects in the folder is not the number of registered
  * objects. */
-static fsdp_status check_objects(const fsdp_accelerator *a, const char *dir)
+static fsdp_status count_objects(const fsdp_accelerator *a, const char *dir)
 {
     char **names;
     size_t count, saved = 0;
@@ -110,41 +169,59 @@ static fsdp_status check_objects(const fsdp_accelerator *a, const char *dir)
     return FSDP_OK;
 }
 
-/* ---- accelerator_state.json ---- */
-
-static fsdp_status write_small(const fsdp_accelerator *a, const char *dir)
+/* Set *name to the name of the object whose state is custom_checkpoint_<i>.pkl, or to NULL if
+ * `names` does not have it. *name is valid as long as the document. */
+static fsdp_status saved_name(fsdp_json_node names, size_t i, const char **name)
 {
-    fsdp_json *doc = NULL;
-    if (!fsdp_accelerator_is_main_process(a))
+    *name = NULL;
+    if (i >= fsdp_json_len(names))
         return FSDP_OK;
-    char *path = fsdp_path_join(dir, STATE_FILE);
-    fsdp_status status = path ? fsdp_json_create(path, &doc) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK) {
-        fsdp_json_set_i64(fsdp_json_root(doc), "forwards", a->forwards);
-        status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
+    return fsdp_json_get_str(fsdp_json_at(names, i), "name", name);
+}
+
+/* Return FSDP_ERR_INVALID if `saved`, the name of object `i` in the folder, is the name of another
+ * registered object, and not that of registered object `i`. A name that no object has is accepted,
+ * because the program may have renamed the object. */
+static fsdp_status check_name(const fsdp_accelerator *a, const char *dir, size_t i,
+                              const char *saved)
+{
+    if (strcmp(saved, a->objects[i].name) == 0)
+        return FSDP_OK;
+    for (size_t k = 0; k < a->n_objects; k++)
+        if (strcmp(saved, a->objects[k].name) == 0)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s: custom_checkpoint_%zu.pkl is the state of '%s', but object %zu "
+                              "that is registered is '%s'; register the objects in the order of "
+                              "the program that saved them",
+                              dir, i, saved, i, a->objects[i].name);
+    return FSDP_OK;
+}
+
+/* Return FSDP_ERR_INVALID if accelerator_state.json says that the objects in the folder are in
+ * another order than the registered objects. */
+static fsdp_status check_object_order(const fsdp_accelerator *a, const char *dir)
+{
+    fsdp_json *doc;
+    fsdp_json_node names = {0};
+    fsdp_status status = open_small(dir, &doc);
+    if (status != FSDP_OK || !doc)
+        return status;
+    status = fsdp_json_opt_array(fsdp_json_root(doc), "objects", &names);
+    for (size_t i = 0; names.value && status == FSDP_OK && i < a->n_objects; i++) {
+        const char *saved;
+        status = saved_name(names, i, &saved);
+        if (status == FSDP_OK && saved)
+            status = check_name(a, dir, i, saved);
     }
     fsdp_json_destroy(doc);
-    fsdp_free(path);
     return status;
 }
 
-/* Read accelerator_state.json if the folder has this file. A folder that Accelerate wrote does not
- * have it. */
-static fsdp_status read_small(fsdp_accelerator *a, const char *dir)
+/* Return FSDP_ERR_INVALID if the objects in the folder are not the registered objects. */
+static fsdp_status check_objects(const fsdp_accelerator *a, const char *dir)
 {
-    fsdp_json *doc = NULL;
-    int64_t forwards = 0;
-    if (!fsdp_directory_has_file(dir, STATE_FILE))
-        return FSDP_OK;
-    char *path = fsdp_path_join(dir, STATE_FILE);
-    fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK)
-        status = fsdp_json_get_i64(fsdp_json_root(doc), "forwards", 0, UINT32_MAX, &forwards);
-    if (status == FSDP_OK)
-        a->forwards = (uint32_t)forwards;
-    fsdp_json_destroy(doc);
-    fsdp_free(path);
-    return status;
+    FSDP_TRY(count_objects(a, dir));
+    return check_object_order(a, dir);
 }
 
 /* ---- models, optimizers and schedulers ---- */

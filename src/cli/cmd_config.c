@@ -1,10 +1,8 @@
 /* `fsdp config`: writes, converts and explains configuration files, which Accelerate can also read.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/accelerate/questions.h"
@@ -40,36 +38,11 @@ static fsdp_status write_config(fsdp_yaml *config, const char *path)
     return status;
 }
 
-/* Return FSDP_ERR_INVALID if `path` exists and is not a configuration file of Accelerate, because
- * such a file must not be overwritten. */
-static fsdp_status check_replaced(const char *path)
-{
-    fsdp_yaml old = {0};
-    struct stat st;
-    if (!fsdp_path_exists(path))
-        return FSDP_OK;
-    if (stat(path, &st) != 0 && errno == ENOENT)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: a symbolic link to a file that does not exist, which would be "
-                          "replaced; name the file itself, or remove the link",
-                          path);
-    const bool is_config =
-        fsdp_yaml_read(path, &old) == FSDP_OK &&
-        (fsdp_yaml_find(&old, "distributed_type") || fsdp_yaml_find(&old, "fsdp_config"));
-    fsdp_yaml_fini(&old);
-    if (is_config)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: the existing file is no configuration of Accelerate and would be "
-                      "overwritten; name another file",
-                      path);
-}
-
 /* ---- writing ---- */
 
 typedef struct write_options {
     const char *config_file;
-    bool defaults;
+    bool defaults, overwrite;
 } write_options;
 
 static const fsdp_option write_table[] = {
@@ -84,6 +57,11 @@ static const fsdp_option write_table[] = {
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(write_options, defaults),
      .help = "ask nothing: FSDP2 with the defaults of all questions, except those given"},
+    {.name = "overwrite",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(write_options, overwrite),
+     .help = "without questions: replace a file, although values in it are lost that are not "
+             "given again"},
 };
 
 static const fsdp_options_spec write_spec = {
@@ -105,21 +83,36 @@ static const fsdp_options_spec write_spec = {
     .positional = "key=value...",
 };
 
-static fsdp_status write_answers(const write_options *o, char *const *given, size_t n,
-                                 const char *path)
+/* Ask the questions, or take the answers `given` [n] and defaults, and check that this loses no
+ * value of the file `path`. Set *config to the new configuration, which the caller owns. */
+static fsdp_status answer(const write_options *o, const char *const *given, size_t n,
+                          const char *path, fsdp_yaml *config)
 {
-    const bool to_stdout = strcmp(path, "-") == 0;
+    const bool to_stdout = strcmp(path, "-") == 0, asks = !o->defaults && n == 0;
     const fsdp_menu_io io = {.in = stdin,
                              .out = to_stdout ? stderr : stdout,
                              .keys =
                                  isatty(STDIN_FILENO) && fsdp_terminal_is(stdout) && !to_stdout};
-    fsdp_yaml config = {0};
+    fsdp_yaml old = {.kind = FSDP_YAML_MAP};
     if (!to_stdout)
-        FSDP_TRY(check_replaced(path));
-    FSDP_TRY(
-        fsdp_accelerate_ask((const char *const *)given, n, o->defaults || n ? NULL : &io, &config));
+        FSDP_TRY(fsdp_config_read_replaced(path, &old));
+    fsdp_status status = fsdp_accelerate_ask(given, n, asks ? &io : NULL, config);
+    if (status == FSDP_OK && !asks && !o->overwrite) {
+        status = fsdp_config_check_replaced(&old, config, path, given, n);
+        if (status != FSDP_OK)
+            fsdp_yaml_fini(config);
+    }
+    fsdp_yaml_fini(&old);
+    return status;
+}
+
+static fsdp_status write_answers(const write_options *o, const char *const *given, size_t n,
+                                 const char *path)
+{
+    fsdp_yaml config = {0};
+    FSDP_TRY(answer(o, given, n, path, &config));
     fsdp_status status = FSDP_OK;
-    if (to_stdout) {
+    if (strcmp(path, "-") == 0) {
         char *text = fsdp_yaml_print(&config);
         status = text ? FSDP_OK : FSDP_ERR_NOMEM;
         if (text)
@@ -150,7 +143,7 @@ int fsdp_config_write(int argc, char **argv)
     else if (!path)
         status = fsdp_error_nomem();
     if (status == FSDP_OK)
-        status = write_answers(&config, given, (size_t)n, path);
+        status = write_answers(&config, (const char *const *)given, (size_t)n, path);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(write_spec.program);
     fsdp_free(path);
     fsdp_options_destroy(options);

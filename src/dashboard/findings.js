@@ -192,6 +192,10 @@ function riseOf(values) {
     return now > 1.3 * values[0] && now - values[0] > 3 * noise ? {from: values[0], to: now} : null;
 }
 
+function counted(n, one, several) {
+    return `${n} ${n === 1 ? one : several}`;
+}
+
 function troubles(run) {
     const found = [];
     if (run.state === "failed")
@@ -206,19 +210,19 @@ function troubles(run) {
                 + (run.copied ? " This folder is a copy: what the run has written since is not in it." : "")]});
     const loss = run.curves && run.curves["train/loss"];
     if (loss && loss.not_finite > 0)
-        found.push({kind: "bad", run, parts: [run, ": the loss of " + loss.not_finite + (loss.not_finite === 1 ? " step is" : " steps are") + " not a number."], why: []});
+        found.push({kind: "bad", run, parts: [run, ": the loss of " + counted(loss.not_finite, "step is", "steps are") + " not a number."], why: []});
     const risen = loss ? riseOf(loss.mean.filter(v => v !== null)) : null;
     if (risen)
         found.push({kind: "bad", run, parts: [run, ": the training loss has risen from " + shortNumber(risen.from) + " to " + shortNumber(risen.to) + "."],
             why: ["A smaller learning rate, a longer warm-up or --max-grad-norm may help."]});
     const outside = timeOutside(run);
     if (outside.validation > 0.3)
-        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.validation) + " of its time in " + run.validations + " validations."], why: []});
+        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.validation) + " of its time in " + counted(run.validations, "validation", "validations") + "."], why: []});
     if (outside.save > 0.2)
-        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.save) + " of its time saving " + run.saves + " checkpoints."],
+        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.save) + " of its time saving " + counted(run.saves, "checkpoint", "checkpoints") + "."],
             why: ["--async-save writes them while training goes on; --save-steps says how often."]});
     if (run.bad_lines > 0)
-        found.push({kind: "bad", run, parts: [run, ": " + run.bad_lines + " lines of its file of metrics are damaged and left out."], why: []});
+        found.push({kind: "bad", run, parts: [run, ": " + counted(run.bad_lines, "line of its file of metrics is", "lines of its file of metrics are") + " damaged and left out."], why: []});
     const straggler = stragglerOf(run);
     if (straggler)
         found.push({kind: "slow", run, straggler: true, parts: [run, `: rank ${straggler.rank} is busy ${straggler.times.toPrecision(2)} times as long as the others, `
@@ -264,13 +268,22 @@ function sameText(apart, margin, loss) {
         + `; less than ${percent(margin / loss)} counts as the same, since another --seed changes as much.`;
 }
 
+// Say in which settings two runs differ, or several runs whose order the reader knows. Return "" if
+// no setting differs.
+function differenceOf(runs) {
+    const changed = differingSettings(runs).slice(0, 4);
+    if (!changed.length)
+        return "";
+    return runs.length === 2
+        ? `${runs[0].name} and ${runs[1].name} differ in ${changed.map(([key, [a, b]]) => `${key} ${a} (${runs[1].name}: ${b})`).join(", ")}.`
+        : `In this order, they differ in ${changed.map(([key, values]) => `${key} (${values.join(", ")})`).join(", ")}.`;
+}
+
 // Return the finding about the best runs. `sorted` has at least two runs, the best one first.
 function bestFinding(sorted, measured, by, result) {
     const first = sorted[0], margin = marginOf(first, by);
     const same = sorted.filter(run => by.of(run) - by.of(first) <= margin), next = sorted[same.length];
     const going = sorted.filter(run => !["ended", "failed", "gone", "silent"].includes(run.state));
-    const other = same.length > 1 ? same[1] : next;
-    const changed = differingSettings([first, other]).slice(0, 4).map(([key, [a, b]]) => `${key} ${a} (${other.name}: ${b})`);
     const shown = alignedNumbers(sorted.map(by.of)), loss = run => ` with ${shown(by.of(run))} at step ${by.at(run)}`;
     const ending = next ? ["; next is ", next, ` with ${shown(by.of(next))}.`] : ["."];
     result.best = new Set(same.map(run => run.id));
@@ -279,7 +292,8 @@ function bestFinding(sorted, measured, by, result) {
             same.length > 5 ? ` (and ${same.length - 5} more)` : "", ...ending]
             : ["Best: ", first, ` with a ${by.name} of ${shown(by.of(first))} at step ${by.at(first)}`, ...ending],
         why: [same.length > 1 ? sameText(by.of(same[same.length - 1]) - by.of(first), margin, Math.abs(by.of(first))) : "",
-            changed.length ? `${first.name} and ${other.name} differ in ${changed.join(", ")}.` : "",
+            same.length > 1 ? differenceOf(same.slice(0, 5)) : "",
+            next ? differenceOf([first, next]) : "",
             new Set(sorted.filter(run => run.description).map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
                 ? "The runs validate on different data, so their losses may not compare." : "",
             sorted.length < measured.length ? `${measured.length - sorted.length} without validation could not be compared.` : "",

@@ -1,7 +1,7 @@
 /* Parses the command line and the environment, and applies all sources in order of precedence. The
  * other files of this folder find options by name (options_names.c), convert values
- * (options_value.c), read YAML (options_yaml.c), and print help and configuration
- * (options_help.c). */
+ * (options_value.c), compare flags that are given twice (options_twice.c), read YAML
+ * (options_yaml.c), and print help and configuration (options_help.c). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -391,6 +391,7 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
     FSDP_TRY(read_files(options, line, target));
     for (size_t i = 0; i < line->n_given; i++)
         FSDP_TRY(fsdp_options_set(options, target, &line->given[i]));
+    FSDP_TRY(fsdp_options_check_twice(options, line->given, line->n_given));
     if (options->spec->derive)
         options->spec->derive(target, options);
     find_in_vain(options, target);

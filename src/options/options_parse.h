@@ -86,6 +86,14 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert and check the value `given`, store it in `target`, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
+/* Return true if two flags of one option, which is no LIST with `repeats`, give the same value. The
+ * texts may be different spellings of the value. Both values must be valid. */
+bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
+                            const fsdp_option_given *b);
+/* Return FSDP_ERR_INVALID if two of the flags `given` [n_given] are different names of one option
+ * and have different values. All values must be valid. */
+fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,
+                                     size_t n_given);
 /* Return the reason why option `i` has no effect, or NULL if there is none. An option whose field
  * `no_effect` is set always has a reason, even if it was not given. Any other option has a reason
  * only if the user asks for the option (fsdp_options_asked_for()) and spec->without_effect() has

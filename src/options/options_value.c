@@ -491,6 +491,29 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
+static bool is_same_list(const fsdp_option_list *a, const fsdp_option_list *b)
+{
+    bool same = a->count == b->count;
+    for (size_t i = 0; same && i < a->count; i++)
+        same = strcmp(a->items[i], b->items[i]) == 0;
+    return same;
+}
+
+bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
+                            const fsdp_option_given *b)
+{
+    const fsdp_option *option = &options->spec->table[a->index];
+    any_value first = {0}, second = {0};
+    if (store_value(options, option, a, &first) != FSDP_OK ||
+        store_value(options, option, b, &second) != FSDP_OK)
+        return false;
+    if (option->type == FSDP_OPTION_LIST)
+        return is_same_list(&first.list, &second.list);
+    if (option->type == FSDP_OPTION_STRING)
+        return strcmp(first.text, second.text) == 0;
+    return memcmp(&first, &second, sizes[option->type]) == 0;
+}
+
 /* Return true if the value at `place` asks for nothing (see fsdp_options_asked_for()). A value that
  * is not the option's default always asks for something. If the value is the default, the answer
  * depends on where the value comes from. In a file, the default asks for nothing, because files of

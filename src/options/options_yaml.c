@@ -229,6 +229,9 @@ static fsdp_status read_map(yaml_reader *r, const fsdp_options_section *section,
             return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a key is not a name", r->path,
                               key ? line_of(key) : line_of(map));
         const fsdp_options_section *inner = NULL;
+        if (fsdp_yaml_is_merge_key(key))
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s:%d: %s", r->path, line_of(key),
+                              fsdp_yaml_merge_unsupported);
         if (is_null(value) && is_section(r, key))
             continue;
         if (value->type == YAML_MAPPING_NODE) {

@@ -2,6 +2,9 @@
 #include "src/options/yaml_value.h"
 
 #include <string.h>
+#ifdef FSDP_HAVE_YAML
+#include <yaml.h>
+#endif
 
 /* Return the base that the prefix of the number *text means, and advance *text to the first digit
  * after the prefix. A single 0 has no prefix, so its base is 10. */
@@ -56,3 +59,15 @@ const char *fsdp_yaml_problem(const char *problem, char next)
         return "a tab is no indentation in YAML; indent by spaces";
     return problem ? problem : "not YAML";
 }
+
+const char fsdp_yaml_merge_unsupported[] =
+    "<<: keys of another map are not merged; write them here, where they have an effect";
+
+#ifdef FSDP_HAVE_YAML
+bool fsdp_yaml_is_merge_key(const yaml_node_t *key)
+{
+    return key && key->type == YAML_SCALAR_NODE &&
+           key->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           strcmp((const char *)key->data.scalar.value, "<<") == 0;
+}
+#endif

@@ -13,3 +13,11 @@ bool fsdp_yaml_integer(const char *text, int64_t *value);
  * parser. If a tab is used as indentation, libyaml's message does not mention the tab, so return a
  * text that does. `next` is the character at which the parser failed. */
 const char *fsdp_yaml_problem(const char *problem, char next);
+
+/* The reason why the merge key of YAML, as in "<<: *other", is refused. */
+extern const char fsdp_yaml_merge_unsupported[];
+#ifdef FSDP_HAVE_YAML
+struct yaml_node_s;
+/* Return true if the key of a map is a merge key. */
+bool fsdp_yaml_is_merge_key(const struct yaml_node_s *key);
+#endif

@@ -263,6 +263,12 @@ TEST(wrong_answers_are_named)
     ASSERT_ERROR(answer("fsdp_version=1 sharding_strategy=6", &c), FSDP_ERR_INVALID,
                  "HYBRID_SHARD_ZERO2 (5)");
     ASSERT_ERROR(answer("sharding_strategy=FULL_SHARD", &c), FSDP_ERR_INVALID, "fsdp_version=1");
+    /* FSDP2 asks whether to reshard, so the menu number 1 would mean yes, and 0 no. */
+    ASSERT_ERROR(answer("fsdp_sharding_strategy=1", &c), FSDP_ERR_INVALID,
+                 "fsdp_sharding_strategy=1: a sharding strategy is for fsdp_version=1");
+    ASSERT_ERROR(answer("sharding_strategy=0", &c), FSDP_ERR_INVALID, "sharding_strategy=0: a");
+    ASSERT_ERROR(answer("fsdp_version=1 sharding_strategy=9", &c), FSDP_ERR_INVALID,
+                 "sharding_strategy=9: none of FULL_SHARD (1)");
     ASSERT_ERROR(answer("backward_prefetch=1", &c), FSDP_ERR_INVALID, "fsdp_version=1");
     ASSERT_ERROR(answer("min_num_params=5", &c), FSDP_ERR_INVALID, "SIZE_BASED_WRAP");
     ASSERT_ERROR(answer("num_machines=2 num_processes=2", &c), FSDP_ERR_INVALID, "main_process_ip");
@@ -275,6 +281,21 @@ TEST(wrong_answers_are_named)
                  FSDP_ERR_INVALID, "dp_replicate_size=2");
     ASSERT_ERROR(answer("distributed_type=MULTI_GPU use_fsdp=no", &c), FSDP_ERR_INVALID,
                  "num_processes=1");
+}
+
+TEST(one_key_with_two_values_is_an_error)
+{
+    fsdp_yaml c = {0};
+    ASSERT_ERROR(answer("num_processes=4 mixed_precision=bf16 num_processes=2", &c),
+                 FSDP_ERR_INVALID, "num_processes=4 contradicts num_processes=2");
+    ASSERT_ERROR(answer("fsdp_version=1 sharding_strategy=2 fsdp_reshard_after_forward=1", &c),
+                 FSDP_ERR_INVALID, "sharding_strategy=2 contradicts fsdp_reshard_after_forward=1");
+    ASSERT_ERROR(answer("fsdp-offload-params=yes offload_params=no", &c), FSDP_ERR_INVALID,
+                 "fsdp-offload-params=yes contradicts offload_params=no");
+    ASSERT_OK(answer("num_processes=4 num_processes=4", &c));
+    fsdp_yaml_fini(&c);
+    ASSERT_OK(answer("distributed_type=MULTI_GPU use_fsdp=yes num_processes=4", &c));
+    fsdp_yaml_fini(&c);
 }
 
 /* Answers are typed; wrong ones are asked again. */
@@ -384,6 +405,11 @@ TEST(what_fsdp2_cannot_do_is_said)
     ASSERT(!converted(t, "num_processes: 2\n") && strstr(fsdp_last_error(), "fsdp_config"));
     ASSERT(!converted(t, "fsdp_config: {fsdp_sharding_strategy: 9}\n") &&
            strstr(fsdp_last_error(), "c.yaml:1: fsdp_sharding_strategy: 9"));
+    /* What is not read is an error: a second document, and what a merge key names. */
+    ASSERT(!converted(t, "fsdp_config: {fsdp_version: 1}\n---\nnum_processes: 2\n") &&
+           strstr(fsdp_last_error(), ":3: a second document begins"));
+    ASSERT(!converted(t, "fsdp_config:\n  <<: {fsdp_version: 1}\n") &&
+           strstr(fsdp_last_error(), ":2: <<: keys of another map are not merged"));
 }
 
 /* The expected files were written by `accelerate config update` of 1.15. */

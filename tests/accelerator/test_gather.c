@@ -209,6 +209,11 @@ TEST_RANKS(gather_for_metrics_has_each_row_once_on_two_ranks, 2)
     check_all_metrics(t);
 }
 
+TEST_RANKS(gather_for_metrics_has_each_row_once_on_three_ranks, 3)
+{
+    check_all_metrics(t);
+}
+
 TEST_RANKS(gather_for_metrics_has_each_row_once_on_four_ranks, 4)
 {
     const fsdp_accelerator_options split = {.split_batches = true};

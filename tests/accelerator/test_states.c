@@ -292,6 +292,37 @@ TEST_RANKS(registered_objects_are_saved_and_loaded, 2)
     job_close(&j);
 }
 
+/* Both objects could load the state of the other one, so only their names show the wrong order. */
+TEST_RANKS(objects_in_another_order_are_an_error, 2)
+{
+    const job_options options = {0};
+    counter a = {.value = 1}, b = {.value = 2}, c = {.value = 3}, d = {.value = 4};
+    char dir[PATH];
+    job saved, swapped, renamed;
+    path_in(t, "state", dir);
+    ASSERT_OK(job_open(&saved, t->group, &options));
+    ASSERT_OK(register_counter(&saved, "sampler", &a));
+    ASSERT_OK(register_counter(&saved, "average\xe9", &b)); /* a name that is not UTF-8 */
+    ASSERT_OK(fsdp_accelerator_save_state(saved.accelerator, dir));
+    ASSERT_OK(job_open(&swapped, t->group, &options));
+    ASSERT_OK(register_counter(&swapped, "average\xe9", &c));
+    ASSERT_OK(register_counter(&swapped, "sampler", &d));
+    ASSERT_ERROR(fsdp_accelerator_load_state(swapped.accelerator, dir), FSDP_ERR_INVALID,
+                 "custom_checkpoint_0.pkl is the state of 'sampler'");
+    ASSERT_INT(c.value, 3);
+    ASSERT_INT(d.value, 4);
+    /* A name that is not in the folder says nothing about the order. */
+    ASSERT_OK(job_open(&renamed, t->group, &options));
+    ASSERT_OK(register_counter(&renamed, "order", &c));
+    ASSERT_OK(register_counter(&renamed, "average\xe9", &d));
+    ASSERT_OK(fsdp_accelerator_load_state(renamed.accelerator, dir));
+    ASSERT_INT(c.value, 1);
+    ASSERT_INT(d.value, 2);
+    job_close(&renamed);
+    job_close(&swapped);
+    job_close(&saved);
+}
+
 /* ---- names ---- */
 
 TEST_RANKS(checkpoints_are_named_automatically, 2)

@@ -114,6 +114,9 @@ completes 'train --task cau' causal-lm
 completes 'train --task=cau' --task=causal-lm
 completes 'train --task = cau' causal-lm
 completes 'train --param_dtype bf' bfloat16
+completes 'train --gradient_acc' '--gradient_accumulation_steps --gradient_accumulation_mode'
+completes 'launch --num_pro' --num_processes
+completes 'launch --num_processes 2 --fsdp_sharding_strategy HYBRID_SHARD_Z' HYBRID_SHARD_ZERO2
 completes 'train --device _' 'auto cpu cuda'
 completes 'train --data rows' rows.csv
 completes 'train --output folder' folder.d

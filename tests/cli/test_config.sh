@@ -31,6 +31,26 @@ ln -s nowhere.yaml link.yaml
 run config -o link.yaml num_processes=2
 expect a_link_to_nothing_is_named_as_such 1 'link.yaml: a symbolic link to a file that does not exist'
 check and_is_left_as_it_is test -h link.yaml -a ! -e nowhere.yaml
+# Without questions, a value of the old file is lost only if the command gives another one.
+run config -o kept.yaml num_processes=4 mixed_precision=bf16 transformer_layer_cls_to_wrap=T5Block,BertLayer
+cp kept.yaml before.yaml
+run config -o kept.yaml mixed_precision=fp16
+expect a_value_of_the_old_file_is_not_lost 1 'kept.yaml:[0-9]+: fsdp_transformer_layer_cls_to_wrap: .* would be lost.*--overwrite'
+check and_the_file_stays cmp -s kept.yaml before.yaml
+run config -o kept.yaml mixed_precision=fp16 transformer_layer_cls_to_wrap=T5Block
+expect the_number_of_ranks_is_not_lost 1 'kept.yaml:[0-9]+: num_processes: 4 would be lost, and become 1'
+run config --default -o kept.yaml
+expect defaults_do_not_replace_it 1 'would be lost'
+run config -o kept.yaml mixed_precision=bf16 num_processes=4 transformer_layer_cls_to_wrap=T5Block,BertLayer
+expect the_same_values_are_written_again 0 'configuration saved'  out
+check with_the_same_bytes cmp -s kept.yaml before.yaml
+run config -o kept.yaml mixed_precision=no num_processes=8 transformer_layer_cls_to_wrap=T5Block
+expect other_values_may_be_given 0
+check and_are_in_the_file grep -q '^num_processes: 8' kept.yaml
+run config -o kept.yaml --overwrite mixed_precision=fp16
+expect overwrite_replaces_the_file 0
+check with_defaults grep -q '^num_processes: 1' kept.yaml
+
 run config -o b.yaml num_proceses=2
 expect a_wrong_key_gets_the_nearest 1 'did you mean num_processes'
 check and_nothing_is_written test ! -e b.yaml

@@ -128,6 +128,24 @@ CUDA_VISIBLE_DEVICES='' run -n auto --bind none sh -c 'echo x'
 if [ "$(wc -l <"$dir/out")" -eq "$(nproc)" ]; then ok auto_starts_a_rank_for_each_processor
 else bad auto_starts_a_rank_for_each_processor "$(wc -l <"$dir/out") ranks"; fi
 
+CUDA_VISIBLE_DEVICES='' run -n auto --cpu --gpu_ids 0,1,2 --bind none sh -c 'echo x'
+if [ "$(wc -l <"$dir/out")" -eq "$(nproc)" ]; then ok auto_without_cards_ignores_their_numbers
+else bad auto_without_cards_ignores_their_numbers "$(wc -l <"$dir/out") ranks"; fi
+run -n gpu --gpu_ids 0,1,2 --bind none sh -c 'echo x'
+if [ "$(wc -l <"$dir/out")" -eq 3 ]; then ok gpu_starts_a_rank_for_each_number_of_a_card
+else bad gpu_starts_a_rank_for_each_number_of_a_card "$(wc -l <"$dir/out") ranks"; fi
+# The processors that the affinity mask allows, not those of the machine.
+if command -v taskset >/dev/null; then
+    first=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+    for kind in cpu auto; do
+        CUDA_VISIBLE_DEVICES='' capture taskset -c "$first" "$fsdp" launch -n $kind sh -c 'echo $WORLD_SIZE'
+        if [ "$rc $(cat "$dir/out")" = "0 1" ]; then ok "${kind}_counts_the_processors_of_the_affinity_mask"
+        else bad "${kind}_counts_the_processors_of_the_affinity_mask" "$(wc -l <"$dir/out") ranks"; fi
+    done
+else
+    skip cpu_counts_the_processors_of_the_affinity_mask "no taskset here"
+fi
+
 if [ "$(nproc)" -ge 2 ]; then
     run -n 2 nproc
     first=$(head -n 1 "$dir/out") second=$(tail -n 1 "$dir/out")
@@ -178,6 +196,12 @@ run -n 0 true
 expect no_ranks_is_a_usage_error 2 "'0' is not allowed"
 run -n two true
 expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
+run --num_processes 2 --nproc-per-node 3 true
+expect two_names_of_one_option_with_different_values_are_refused 2 '^fsdp launch: --num_processes 2 contradicts --nproc-per-node 3: both are names of the option --nproc-per-node'
+run --num_processes 2 -n 2 true
+expect two_names_with_one_value_are_accepted 0
+run -n 2 -n 1 sh -c 'echo $WORLD_SIZE'
+expect the_last_flag_of_a_name_counts 0 '^1$' out
 EMU_DEVICES=0 CUDA_VISIBLE_DEVICES='' run -n gpu true # a sanitized build has emulated cards
 expect gpu_without_a_card_is_refused 2 '^fsdp launch: --nproc-per-node gpu \(a number, cpu or auto needs no card\): device cuda: '
 run -n xpu true

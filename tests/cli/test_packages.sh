@@ -6,7 +6,7 @@
 # A small tree of sources without git, as if it had been unpacked.
 mkdir -p "$dir/tree/include/fsdp" "$dir/tree/tools" "$dir/tree/build/x" "$dir/tree/build-asan"
 cp "$root/include/fsdp/base.h" "$dir/tree/include/fsdp/"
-cp "$root/tools/dist.sh" "$root/tools/source_date.sh" "$dir/tree/tools/"
+cp "$root/tools/dist.sh" "$root/tools/sources.sh" "$root/tools/source_date.sh" "$dir/tree/tools/"
 echo text >"$dir/tree/a file" && echo text >"$dir/tree/build/x/result" && : >"$dir/tree/build-asan/y"
 : >"$dir/tree/z.o" && chmod 755 "$dir/tree/tools/dist.sh" && chmod 600 "$dir/tree/a file"
 ln -s "a file" "$dir/tree/link"
@@ -17,7 +17,7 @@ dist tree "$dir/one"
 expect packs_the_sources 0 "/fsdp-$version.tar.gz\$" out
 tar -tzf "$dir/one/fsdp-$version.tar.gz" | sort >"$dir/list"
 printf 'fsdp-%s/%s\n' "$version" 'a file' "$version" include/fsdp/base.h "$version" link "$version" tools/dist.sh "$version" \
-    tools/source_date.sh | sort >"$dir/expected"
+    tools/source_date.sh "$version" tools/sources.sh | sort >"$dir/expected"
 check nothing_that_was_built cmp "$dir/list" "$dir/expected"
 # The same files with other dates, modes and owners, in what the first run packed.
 mkdir "$dir/again" && tar -xzf "$dir/one/fsdp-$version.tar.gz" -C "$dir/again"
@@ -27,6 +27,30 @@ chmod 640 "$dir/again/fsdp-$version/a file" && touch -d @1800000000 "$dir/again/
 dist "again/fsdp-$version" "$dir/two"
 expect packs_again 0
 check the_same_bytes cmp "$dir/one/fsdp-$version.tar.gz" "$dir/two/fsdp-$version.tar.gz"
+# What lint reads: the sources, in a repository of git as in what was unpacked.
+mkdir "$dir/tree/src" "$dir/tree/src/a" && echo 'int a;' >"$dir/tree/src/a/a.c" && echo 'int b;' >"$dir/tree/src/a/b.h"
+cp "$root/tools/language.sh" "$root/tools/language.allowed" "$dir/tree/tools/"
+sources() { (cd "$dir/tree" && sh tools/sources.sh "$@" | tr '\n' ' ') >"$dir/out"; }
+language() { (cd "$dir/tree" && sh tools/language.sh) >"$dir/out" 2>"$dir/err"; rc=$?; }
+sources 'src/*.[ch]' 'a file'
+check sources_without_git test "$(cat "$dir/out")" = "a file src/a/a.c src/a/b.h "
+language
+expect words_of_unpacked_sources_are_checked 0
+echo '/* He is tol''d. */' >>"$dir/tree/src/a/a.c"
+language
+expect and_found 1 'src/a/a.c: 1 of them' out
+if command -v git >/dev/null; then
+    (cd "$dir/tree" && git init -q . && git add src/a/a.c tools "a file" && echo '/build/' >.gitignore) 2>"$dir/err"
+    sources 'src/*.[ch]' 'a file' 'build/*'
+    check sources_that_are_tracked test "$(cat "$dir/out")" = "a file src/a/a.c "
+    sources --others 'src/*.[ch]' 'build/*'
+    check sources_that_could_be_added test "$(cat "$dir/out")" = "src/a/a.c src/a/b.h "
+    language
+    expect words_of_a_repository_are_checked 1 'src/a/a.c: 1 of them' out
+    rm -rf "$dir/tree/.git"
+else
+    skip sources_that_are_tracked "no git here"
+fi
 rm "$dir/tree/include/fsdp/base.h"
 dist tree "$dir/three"
 check no_package_of_no_sources test $rc -ne 0 -a ! -e "$dir/three/fsdp-$version.tar.gz"

@@ -43,6 +43,12 @@ r = compared(validated("a", [9, 1, 9, 1, 9]), validated("b", [1.1, 1.1]));
 check("noise_widens_it_to_two_percent_at_most", r.names("best") === "a", r.text);
 r = compared(validated("a", [2]), validated("b", [2]));
 check("equal_losses_are_said_to_be_equal", /They are equal;/.test(r.text), r.text);
+const rate = lr => ({description: {config: {lr}}});
+r = compared(validated("a", [2.5], rate("0.001")), validated("b", [2.501], rate("0.002")), validated("c", [2.502], rate("0.001")), validated("d", [5], rate("0.3")));
+check("runs_that_are_joint_best_differ_in_order", /In this order, they differ in lr \(0\.001, 0\.002, 0\.001\)\./.test(r.text), r.text);
+check("and_the_best_differs_from_the_next_that_is_worse", /a and d differ in lr 0\.001 \(d: 0\.3\)\./.test(r.text), r.text);
+check("one_damaged_line_is_one", /: 1 line of its file of metrics is damaged and/.test(compared(makeRun("a", {bad_lines: 1})).text), "");
+check("damaged_lines_are_several", /: 2 lines of its file of metrics are damaged and/.test(compared(makeRun("a", {bad_lines: 2})).text), "");
 
 // ---- slow runs ----
 const crowded = [[0.2, 0, 1.2, 0], [0.2, 0, 1.2, 0]], calm = [[0.2, 0, 0.1, 0], [0.2, 0, 0.1, 0]];

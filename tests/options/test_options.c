@@ -33,6 +33,7 @@ static const char *const schedules[] = {"step", "linear", "cosine|cosine-with-mi
 #define PLACE(field) .offset = offsetof(sample, field)
 static const fsdp_option table[] = {
     {.name = "model",
+     .aliases = "model-name",
      .type = FSDP_OPTION_STRING,
      PLACE(model),
      .group = "model",
@@ -70,8 +71,13 @@ static const fsdp_option table[] = {
      .value = "true",
      .takes_word = true,
      .help = "order"},
-    {.name = "overwrite", .type = FSDP_OPTION_BOOL, PLACE(overwrite), .help = "replace"},
+    {.name = "overwrite",
+     .aliases = "replace",
+     .type = FSDP_OPTION_BOOL,
+     PLACE(overwrite),
+     .help = "replace"},
     {.name = "lr-schedule",
+     .aliases = "scheduler",
      .type = FSDP_OPTION_CHOICE,
      PLACE(schedule),
      .value = "linear",
@@ -84,8 +90,13 @@ static const fsdp_option table[] = {
      .value = "1GiB",
      .bounds = FSDP_AT_LEAST(1024),
      .help = "bytes"},
-    {.name = "data", .type = FSDP_OPTION_LIST, PLACE(files), .help = "files"},
-    {.name = "stop", .type = FSDP_OPTION_LIST, PLACE(stops), .repeats = true, .help = "texts"},
+    {.name = "data", .aliases = "files", .type = FSDP_OPTION_LIST, PLACE(files), .help = "files"},
+    {.name = "stop",
+     .aliases = "until",
+     .type = FSDP_OPTION_LIST,
+     PLACE(stops),
+     .repeats = true,
+     .help = "texts"},
     {.name = "no-cuda",
      .type = FSDP_OPTION_BOOL,
      .offset = FSDP_OPTION_NOWHERE,
@@ -175,8 +186,6 @@ TEST(every_spelling_of_a_flag_is_read)
     ASSERT_INT(s.batch_size, 12);
     ASSERT_OK(parse(&s, "-b=13"));
     ASSERT_INT(s.batch_size, 13);
-    ASSERT_OK(parse(&s, "--batch-size 1 --test-batch-size 2 -b 3"));
-    ASSERT_INT(s.batch_size, 3);
     ASSERT_OK(parse(&s, "--max-steps -1 --model=a=b --lr 1e-4"));
     ASSERT_INT(s.max_steps, -1);
     ASSERT_STR(s.model, "a=b");
@@ -184,6 +193,68 @@ TEST(every_spelling_of_a_flag_is_read)
     ASSERT(fsdp_options_given(kept, "lr"));
     ASSERT_OK(parse(&s, "--model="));
     ASSERT_STR(s.model, "");
+}
+
+/* As in argparse, a later flag replaces an earlier one with the same name. */
+TEST(the_last_flag_of_a_name_counts)
+{
+    sample s;
+    ASSERT_OK(parse(&s, "--batch-size 1 --batch_size=2 --batch-size 3"));
+    ASSERT_INT(s.batch_size, 3);
+    ASSERT_OK(parse(&s, "--shuffle --no-shuffle"));
+    ASSERT(!s.shuffle);
+    ASSERT_OK(parse(&s, "--no_overwrite --overwrite"));
+    ASSERT(s.overwrite);
+    ASSERT_OK(parse(&s, "--data a,b --data c"));
+    ASSERT_INT(s.files.count, 1);
+}
+
+TEST(names_of_one_option_with_different_values_are_an_error)
+{
+    static const struct {
+        const char *line, *first, *second;
+    } rows[] = {
+        {"--batch-size 1 --test_batch_size 2", "--batch-size 1", "--test_batch_size 2"},
+        {"--lr 0.1 -b3 --batch-size=4 --lr 0.2", "-b 3", "--batch-size 4"},
+        {"-b 1 -b 2 --test-batch-size 1", "-b 2", "--test-batch-size 1"},
+        {"--overwrite --replace no", "--overwrite contradicts", "--replace no"},
+        {"--no-overwrite --replace", "--no-overwrite contradicts", "--replace:"},
+        {"--data a,b --files a,c", "--data a,b", "--files a,c"},
+        {"--data a,b --files a", "--data a,b", "--files a"},
+        {"--model a --model-name b", "--model a", "--model-name b"},
+        {"--lr-schedule step --scheduler cosine", "--lr-schedule step", "--scheduler cosine"},
+        {"--lr 0.1 --learning-rate 0.2", "--lr 0.1", "--learning-rate 0.2"},
+    };
+    sample s;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        ASSERT_INT(parse(&s, rows[i].line), FSDP_ERR_INVALID);
+        if (!strstr(fsdp_last_error(), rows[i].first) ||
+            !strstr(fsdp_last_error(), rows[i].second) ||
+            !strstr(fsdp_last_error(), "names of the option"))
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", rows[i].line, fsdp_last_error());
+    }
+}
+
+TEST(names_of_one_option_with_one_value_are_accepted)
+{
+    static const char *const lines[] = {
+        "--batch-size 2 --test-batch-size 02 -b 2", /* numbers are compared, not their digits */
+        "--batch-size 1 --test-batch-size 2 --batch-size 2",
+        "--overwrite --replace yes",
+        "--no-overwrite --replace=0",
+        "--lr 0.10 --learning-rate 1e-1",
+        "--data a,b --files a,+b",
+        "--lr-schedule cosine --scheduler cosine_with_min_lr",
+        "--stop a --until b",
+    };
+    sample s;
+    for (size_t i = 0; i < FSDP_LENGTH(lines); i++)
+        if (parse(&s, lines[i]) != FSDP_OK)
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", lines[i], fsdp_last_error());
+    ASSERT_INT(s.stops.count, 2);
+    /* A value that is not allowed is reported as such, not as a contradiction. */
+    ASSERT_ERROR(parse(&s, "--batch-size 2 --test-batch-size x"), FSDP_ERR_INVALID,
+                 "--test-batch-size: 'x' is not allowed");
 }
 
 TEST(booleans_are_read_by_every_word)
@@ -569,6 +640,8 @@ TEST(yaml_errors_name_file_and_line)
         {"- lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr: 1\n---\nlr: 2\n", "run.yaml:3: a second document", FSDP_ERR_FORMAT},
+        {"lr: 1\n<<: {beta1: 0.5}\n", "run.yaml:2: <<: keys of another map are not merged",
+         FSDP_ERR_UNSUPPORTED},
         {"model: \"a\\0b\"\n", "run.yaml:1: the value holds a NUL", FSDP_ERR_FORMAT},
         {"a: &x\n  b: *x\n", "nested more than", FSDP_ERR_FORMAT},
         {"a: &a {x: {}, y: {}, z: {}, w: {}}\nb: &b {x: *a, y: *a, z: *a, w: *a}\n"

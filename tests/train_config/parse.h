@@ -25,7 +25,14 @@ static inline fsdp_status parse_line(fsdp_train_config *c, const char *before, c
     return fsdp_options_parse(fsdp_train_options(), argc, argv, c, &kept);
 }
 
+/* Parse "train", `line`, and what every training needs, unless the line gives it by another name.
+ */
 static inline fsdp_status parse(fsdp_train_config *c, const char *line)
 {
-    return parse_line(c, "--model m --data d.csv --output out", line);
+    char before[100];
+    snprintf(before, sizeof before, "%s%s%s",
+             strstr(line, "--model_name_or_path") ? "" : "--model m ",
+             strstr(line, "--train_file") ? "" : "--data d.csv ",
+             strstr(line, "--output_dir") ? "" : "--output out");
+    return parse_line(c, before, line);
 }

@@ -11,13 +11,17 @@
 
 static fsdp_options *kept;
 
-/* Words are separated by one space; a + in a word is replaced by a space. */
+/* Parse `line`, and what every training needs, unless the line gives it by another name. Words are
+ * separated by one space; a + in a word is replaced by a space. */
 static fsdp_status parse(fsdp_train_config *c, const char *line)
 {
     static char words[1024];
     char *argv[64], *rest = words;
     int argc = 0;
-    snprintf(words, sizeof words, "train --model m --data d.csv --output out %s", line);
+    snprintf(words, sizeof words, "train %s%s%s%s",
+             strstr(line, "--model_name_or_path") ? "" : "--model m ",
+             strstr(line, "--train_file") ? "" : "--data d.csv ",
+             strstr(line, "--output_dir") ? "" : "--output out ", line);
     for (char *word; (word = strsep(&rest, " "));)
         if (*word)
             argv[argc++] = word;
