@@ -212,7 +212,7 @@ static const fsdp_option table[] = {
     {.name = "init-lora-weights", .type = FSDP_OPTION_CHOICE, PLACE(init_lora_weights),
      .value = "kaiming", .choices = lora_inits,
      .help = "first values of A: kaiming is PEFT's true, uniform within 1 / sqrt(in); gaussian has "
-             "the standard deviation 1 / r. B is zero"},
+             "the standard deviation 1 / r. B is zero. For pissa: 'fsdp checkpoint init-adapter'"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
     FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_train_config, quantize)),
