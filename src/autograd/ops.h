@@ -36,7 +36,7 @@ bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, 
  * labels are ignored. */
 bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
                        int64_t classes);
-/* Tell the owner of `weight` that a forward has looked up n of its rows. */
+/* Report to the owner of `weight` that a forward has looked up n of its rows. */
 static inline void fsdp_note_lookups(const fsdp_tensor *weight, int64_t n)
 {
     if (weight->sink && weight->sink->note_lookups)

@@ -157,8 +157,8 @@ fsdp_status fsdp_svd_exact(const float *w, int64_t n_rows, int64_t n_cols, int64
     const bool is_tall = n_rows > n_cols;
     FSDP_TRY(begin(w, n_rows, n_cols, r, svd));
     jacobi all = {.m = copy_of(w, n_rows, n_cols, is_tall),
-                .k = is_tall ? n_cols : n_rows,
-                .n = is_tall ? n_rows : n_cols};
+                  .k = is_tall ? n_cols : n_rows,
+                  .n = is_tall ? n_rows : n_cols};
     if (!all.m)
         return FSDP_ERR_NOMEM;
     const fsdp_status status =
@@ -172,7 +172,7 @@ fsdp_status fsdp_svd_exact(const float *w, int64_t n_rows, int64_t n_cols, int64
 /* A tall matrix: w [rows, cols], or its transpose if w is wide. */
 typedef struct tall {
     const float *w;
-    int64_t rows, cols; /* of w */
+    int64_t rows, cols; /* extents of w */
     bool transposed;
 } tall;
 

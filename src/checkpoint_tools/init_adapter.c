@@ -263,6 +263,8 @@ static fsdp_status write_adapter(void *arg, const char *dir)
 
 static fsdp_status open_all(making *m, const char *model)
 {
+    if (m->options->lora->use_dora)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "an adapter cannot be both PiSSA's and DoRA's");
     FSDP_TRY(fsdp_pretrained_open(model, false, &m->base));
     FSDP_TRY(fsdp_model_create(&m->base.config, &m->model));
     FSDP_TRY(fsdp_lora_apply(m->model, m->options->lora));

@@ -6,12 +6,11 @@
 #include "src/source/source.h"
 
 typedef struct fsdp_init_adapter_options {
-    const fsdp_lora_config
-        *lora; /* which layers, r, lora_alpha; use_dora and bias are not allowed */
+    const fsdp_lora_config *lora; /* which layers, r, lora_alpha and so on; without use_dora */
     /* Iterations of the randomized decomposition: PEFT's pissa_niter_N. Below 0: exact, PEFT's
      * pissa. */
     int niter;
-    uint64_t seed;                     /* of the random vectors of the randomized decomposition */
+    uint64_t seed;                     /* seed of the first vectors of pissa_niter_N */
     int64_t max_shard_bytes;           /* maximum bytes of a file of the residual; 0: 50e9 */
     bool overwrite;                    /* replace what is in the two folders */
     fsdp_source_progress_fn *progress; /* may be NULL; called for the layers with an adapter */
