@@ -93,7 +93,7 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
                            int64_t line, bool wanted, fsdp_unused_keys *unused)
 {
-    if (e->chat && fsdp_is_conversation(row)) /* its other keys are in the output */
+    if (e->chat && fsdp_is_conversation(row)) /* no key is unused: the output has all */
         return fsdp_prompts_add_conversation(p, e, row);
     if (wanted)
         return fsdp_error(FSDP_ERR_FORMAT,

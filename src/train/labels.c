@@ -104,7 +104,7 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
 }
 
 /* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, keep at most labels->problem_type. */
+ * --class-names, it does not, but labels->problem_type is kept if the rows have several labels. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
