@@ -20,6 +20,6 @@ char *fsdp_unfinished_name(const char *path, const char *infix);
  * the first case, set *is_local to whether that process is or was one of this host. */
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix, bool *is_local);
 /* Return false if `name` is not a temporary name of `base` with this infix, or if a process of
- * another host made it. Otherwise, if `pid` is not 0, return true if process `pid` made the name. If
- * `pid` is 0, return true if the process that made the name has ended. */
+ * another host made it. Otherwise, if `pid` is not 0, return true if process `pid` made the name.
+ * If `pid` is 0, return true if the process that made the name has ended. */
 bool fsdp_unfinished_is_abandoned(const char *name, const char *base, const char *infix, int pid);
