@@ -8,7 +8,8 @@ For each type of model and each configuration, PEFT adds an adapter with random 
 and saves it. `fsdp verify` compares logits, loss and the gradients of the adapter. Then `fsdp train`
 trains an adapter of the same configuration with --lora-r and the other options, and saves it. PEFT
 must load it without missing or unexpected names, and compute the loss of `fsdp evaluate`. The model
-that `fsdp checkpoint merge-adapter` writes must have the weights of merge_and_unload().
+that `fsdp checkpoint merge-adapter` writes must have the weights of merge_and_unload(). For PiSSA, the
+adapter and the residual that `fsdp checkpoint init-adapter` writes must be those of PEFT.
 
 With --write, PEFT's numbers for an adapter with DoRA are written to GOLDEN/llama3_dora: logits, loss,
 gradients and five steps of AdamW, which the tests compare with `fsdp verify`.
@@ -88,6 +89,7 @@ CONFIGS = {
                  "--lora-exclude-modules", "PART")),
     "dora": (dict(r=4, lora_alpha=8, target_modules="all-linear", use_dora=True),
              ("--lora-r", "4", "--lora-alpha", "8", "--lora-target-modules", "all-linear", "--use-dora")),
+    "pissa": (dict(r=4, lora_alpha=6, target_modules="all-linear", init_lora_weights="pissa"), None),
     "dora_bias": (dict(r=3, lora_alpha=9, bias="lora_only", use_dora=True, use_rslora=True),
                   ("--lora-r", "3", "--lora-alpha", "9", "--lora-bias", "lora_only", "--use-dora", "--use-rslora")),
 }
@@ -220,6 +222,34 @@ def check_written(fsdp, folder, task, fresh, flags):
     return problems
 
 
+def matrices_of(model):
+    """Return {layer: (weight without the adapter, B A)} of a PEFT model."""
+    state = model.state_dict()
+    for name, a in state.items():
+        if ".lora_A." in name:
+            layer = name.split(".lora_A.")[0]
+            yield layer, state[layer + ".base_layer.weight"], state[name.replace("lora_A", "lora_B")] @ a
+
+
+def check_pissa(fsdp, folder, load, config):
+    """Compare the adapter and the residual of `fsdp checkpoint init-adapter` with those of PEFT."""
+    first, residual = folder / "pissa", folder / "residual"
+    code, text = run([fsdp, "checkpoint", "init-adapter", folder.parent / "model", first, residual, "--lora-r", config.r,
+                      "--lora-alpha", config.lora_alpha, "--lora-target-modules", "all-linear"])
+    if code:
+        return [text]
+    theirs = peft.get_peft_model(load(), config)
+    ours = peft.PeftModel.from_pretrained(type(load()).from_pretrained(residual), first)
+    problems = []
+    if set(theirs.state_dict()) != set(ours.state_dict()):
+        problems.append("names differ")
+    for (layer, w, update), (_, got_w, got) in zip(matrices_of(theirs), matrices_of(ours), strict=True):
+        for what, x, y in ("residual", w, got_w), ("B A", update, got):
+            if float((x - y).abs().max()) > 5e-5 * float(x.abs().max()):
+                problems.append(f"{layer}: {what} differs by {float((x - y).abs().max())} of {float(x.abs().max())}")
+    return problems
+
+
 def steps_of(model, inputs, rates, world):
     """Return each rank's losses and the norms in steps of AdamW with clipping, and the parameters after them."""
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -293,9 +323,13 @@ def main():
                 base.save_pretrained(folder.parent / "model")
                 options, flags = with_part(options, PART[name]), with_part(flags, PART[name])
                 load = lambda: type(base).from_pretrained(folder.parent / "model")
-                make_case(folder, task, load(), peft.LoraConfig(task_type=task, **options))
-                problems = check_read(fsdp, folder)
-                problems += check_merged(fsdp, folder, load(), folder / "adapter")
+                config = peft.LoraConfig(task_type=task, **options)
+                if config.init_lora_weights == "pissa":
+                    problems = check_pissa(fsdp, folder, load, config)
+                else:
+                    make_case(folder, task, load(), config)
+                    problems = check_read(fsdp, folder)
+                    problems += check_merged(fsdp, folder, load(), folder / "adapter")
                 if flags:
                     problems += check_written(fsdp, folder, task, load(), flags)
                 compared += 1

@@ -64,6 +64,9 @@ struct fsdp_grad_sink {
      * `rows` is NULL. */
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
+    /* An operation calls this function after it has looked up n rows of the leaf in forward. The
+     * leaf need not require a gradient. NULL: nothing counts the rows. */
+    void (*note_lookups)(fsdp_grad_sink *self, int64_t n);
     fsdp_tensor *grad; /* the tensor to which the default target writes; owned */
     /* How often the owner of `target` has dropped a gradient of this leaf that was not used yet.
      * Always 0 if `target` is the default target. */

@@ -36,6 +36,12 @@ bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, 
  * labels are ignored. */
 bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
                        int64_t classes);
+/* Report to the owner of `weight` that a forward has looked up n of its rows. */
+static inline void fsdp_note_lookups(const fsdp_tensor *weight, int64_t n)
+{
+    if (weight->sink && weight->sink->note_lookups)
+        weight->sink->note_lookups(weight->sink, n);
+}
 /* Return the size of the last dimension; 1 for a scalar. */
 int64_t fsdp_last_dim(const fsdp_tensor *t);
 /* Return the product of the sizes of all dimensions except the last; 1 for a vector. */

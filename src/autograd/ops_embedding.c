@@ -86,6 +86,7 @@ fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_t
     if (k)
         k->embedding(fsdp_scope_context(s), fsdp_tensor_ptr(out), out->dtype,
                      fsdp_tensor_ptr(weight), weight->dtype, ids, n, o.shape[1]);
+    fsdp_note_lookups(weight, n);
     if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, weight))
         return out;
     int32_t *copy = fsdp_copy_ids(s, ids, n);

@@ -145,6 +145,7 @@ fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         gather_bias(s, k, &o, weight, out);
+    fsdp_note_lookups(weight, o.buckets);
     fsdp_record(s, &(fsdp_record_args){.op = &position_bias_op,
                                        .in = {weight},
                                        .n_in = 1,

@@ -26,6 +26,7 @@
 #include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/nf4_entry.h"
+#include "src/pretrained/quantize.h"
 #include "src/tensor/device.h"
 #include "src/torchfile/safetensors_dtype.h"
 
@@ -139,6 +140,8 @@ static fsdp_status open_all(merge *m)
     FSDP_TRY(fsdp_lora_fit_head(m->parts[0].dir, &m->base.config));
     for (size_t i = 0; i < m->n_parts; i++)
         FSDP_TRY(open_part(m, &m->parts[i]));
+    FSDP_TRY(fsdp_quantize_check_files(m->parts[0].model, m->base.weights,
+                                       m->base.config.type->base_prefix));
     FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &m->device));
     m->piece = fsdp_calloc(1, PIECE_BYTES);
     m->raw = fsdp_calloc(2, PIECE_BYTES);

@@ -495,6 +495,8 @@ static fsdp_status open_model(folder_run *run, const char *from)
     FSDP_TRY(fsdp_pretrained_open(from, false, &run->base));
     FSDP_TRY(check_form(run, from));
     FSDP_TRY(fsdp_model_create(&run->base.config, &run->model));
+    FSDP_TRY(fsdp_quantize_check_files(run->model, run->base.weights,
+                                       run->base.config.type->base_prefix));
     if (run->options->quantize)
         FSDP_TRY(fsdp_quantize_apply(run->model, run->options->quantize, NULL, NULL, false));
     FSDP_TRY(fsdp_module_parameters(run->model, true, &run->names));

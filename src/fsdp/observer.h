@@ -10,6 +10,8 @@ typedef enum fsdp_unit_event {
                           the gather then writes nothing. */
     FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
                           the unit is not sharded. */
+    FSDP_UNIT_LOOK_UP, /* An operation has looked up rows of a frozen table that is not gathered.
+                          `bytes` is the size of these rows. */
     FSDP_UNIT_RESHARD,
     FSDP_UNIT_POST, /* A gradient buffer, or a section, was posted. `bytes` is what this rank sends
                        to ranks of other hosts, as an average of all ranks, if every lookup of an

@@ -182,6 +182,7 @@ void fsdp_param_disown(fsdp_param *p)
     parameter->data = parameter->local = NULL;
     parameter->sink.target = fsdp_grad_sink_default_target;
     parameter->sink.rows = NULL;
+    parameter->sink.note_lookups = NULL;
     parameter->owner = NULL;
     parameter->loaded = parameter->values_are_due = false;
 }

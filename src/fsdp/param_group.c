@@ -141,6 +141,14 @@ static void *own_rows_of_copy(fsdp_parameter_owner *owner, fsdp_dtype *dtype)
     return fsdp_param_own_rows_of_copy((const fsdp_param *)(const void *)owner, dtype);
 }
 
+/* Implements fsdp_grad_sink.note_lookups. */
+static void note_lookups(fsdp_grad_sink *sink, int64_t n)
+{
+    const fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
+    if (p->storage->note_lookups)
+        p->storage->note_lookups(p, n);
+}
+
 void fsdp_param_group_adopt(fsdp_param_group *g)
 {
     static const fsdp_parameter_owner_ops ops = {.apply_pending_dtype = apply_pending_dtype,
@@ -150,6 +158,7 @@ void fsdp_param_group_adopt(fsdp_param_group *g)
         fsdp_param_adopt(p, &ops);
         p->parameter->sink.target = fsdp_grad_buffer_target;
         p->parameter->sink.rows = fsdp_grad_buffer_target_rows;
+        p->parameter->sink.note_lookups = note_lookups;
     }
 }
 

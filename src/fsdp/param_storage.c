@@ -6,14 +6,15 @@
 
 /* The storages, in order of preference. The last storage can store any parameter. */
 static const fsdp_param_storage *const storages[] = {
-    &fsdp_storage_quantized, &fsdp_storage_extension, &fsdp_storage_float8,
-    &fsdp_storage_offloaded, &fsdp_storage_host,      &fsdp_storage_host_cast,
-    &fsdp_storage_master,    &fsdp_storage_halved,    &fsdp_storage_copy};
+    &fsdp_storage_quantized, &fsdp_storage_extension, &fsdp_storage_float8, &fsdp_storage_offloaded,
+    &fsdp_storage_host,      &fsdp_storage_host_cast, &fsdp_storage_rows,   &fsdp_storage_master,
+    &fsdp_storage_halved,    &fsdp_storage_copy};
 
 static const fsdp_param_memory_ops *const memory_ops[FSDP_N_MEMORIES] = {
     [FSDP_MEMORY_MASTER] = &fsdp_memory_master, [FSDP_MEMORY_COPY] = &fsdp_memory_copy,
     [FSDP_MEMORY_PACKED] = &fsdp_memory_packed, [FSDP_MEMORY_FLOAT8] = &fsdp_memory_float8,
-    [FSDP_MEMORY_HOST] = &fsdp_memory_host,     [FSDP_MEMORY_QUANTIZED] = &fsdp_memory_quantized};
+    [FSDP_MEMORY_HOST] = &fsdp_memory_host,     [FSDP_MEMORY_QUANTIZED] = &fsdp_memory_quantized,
+    [FSDP_MEMORY_ROWS] = &fsdp_memory_rows};
 
 const fsdp_param_storage *fsdp_param_storage_for(const fsdp_param *p, fsdp_dtype dtype)
 {

@@ -8,7 +8,7 @@
  * parameter is stored.
  *
  * A parameter gets the first storage in this list that can store it (fsdp_param_storage.fits).
- * QUANTIZED, COPY, PACKED, FLOAT8, HOST and MASTER are the memories of the same names in
+ * QUANTIZED, COPY, PACKED, FLOAT8, HOST, ROWS and MASTER are the memories of the same names in
  * fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
@@ -18,6 +18,7 @@
  *   offloaded              staged in a file              COPY             storage_offloaded.c
  *   once per host          whole, in HOST                HOST             storage_host.c
  *   once per host, cast    whole, in HOST                COPY             storage_host.c
+ *   rows of a table        in ROWS                       ROWS             storage_rows.c
  *   in the master          in MASTER                     MASTER           storage_master.c
  *   halved master          halves; the upper in MASTER   MASTER           storage_halved.c
  *   cast copy              private                       COPY             storage_copy.c
@@ -61,6 +62,7 @@ typedef enum fsdp_memory_kind {
     FSDP_MEMORY_FLOAT8,
     FSDP_MEMORY_HOST,
     FSDP_MEMORY_QUANTIZED,
+    FSDP_MEMORY_ROWS,
     FSDP_N_MEMORIES
 } fsdp_memory_kind;
 
@@ -156,13 +158,16 @@ typedef struct fsdp_param_storage {
      * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`
      * times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
+    /* Count the bytes of n rows that an operation has looked up. The function is NULL if a gather
+     * has already made all rows readable. */
+    void (*note_lookups)(const fsdp_param *p, int64_t n);
 } fsdp_param_storage;
 
 extern const fsdp_param_storage fsdp_storage_quantized, fsdp_storage_extension, fsdp_storage_float8,
-    fsdp_storage_offloaded, fsdp_storage_host, fsdp_storage_host_cast, fsdp_storage_master,
-    fsdp_storage_halved, fsdp_storage_copy;
+    fsdp_storage_offloaded, fsdp_storage_host, fsdp_storage_host_cast, fsdp_storage_rows,
+    fsdp_storage_master, fsdp_storage_halved, fsdp_storage_copy;
 extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_memory_packed,
-    fsdp_memory_float8, fsdp_memory_host, fsdp_memory_quantized;
+    fsdp_memory_float8, fsdp_memory_host, fsdp_memory_quantized, fsdp_memory_rows;
 
 /* Return the storage for p in `dtype`. The choice also depends on the group's options and on the
  * parameter's current requires_grad. */

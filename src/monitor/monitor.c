@@ -135,6 +135,8 @@ static void take_event(void *self, const fsdp_module *module, fsdp_unit_event ev
     if (event == FSDP_UNIT_UNSHARD && bytes) {
         u->gathers++;
         u->gather_bytes += bytes;
+    } else if (event == FSDP_UNIT_LOOK_UP) {
+        u->gather_bytes += bytes;
     } else if (event == FSDP_UNIT_REDUCE && bytes) {
         u->reduces++;
         u->reduce_bytes += bytes;

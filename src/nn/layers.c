@@ -31,7 +31,9 @@ fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias, fsdp_init ini
 
 fsdp_status fsdp_embedding_create(int64_t rows, int64_t width, fsdp_init init, fsdp_module **module)
 {
-    return create_layer("Embedding", 2, (int64_t[]){rows, width}, init, 0, module);
+    FSDP_TRY(create_layer("Embedding", 2, (int64_t[]){rows, width}, init, 0, module));
+    fsdp_module_parameter(*module, "weight")->only_looked_up = true;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_norm_create(const char *class_name, int64_t width, fsdp_init init,

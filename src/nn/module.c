@@ -132,6 +132,7 @@ fsdp_status fsdp_module_share_parameter(fsdp_module *m, const char *name, fsdp_p
     p->refs++;
     if (!p->home)
         p->home = m;
+    p->only_looked_up &= strcmp(m->class_name, "Embedding") == 0;
     m->params[m->n_params].name = copy;
     m->params[m->n_params++].parameter = p;
     return FSDP_OK;

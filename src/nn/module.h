@@ -57,6 +57,9 @@ struct fsdp_parameter {
     /* The parameter is stored in 4 bits: Note [Quantized parameters] in src/nn/quantized.h. Owned;
      * NULL: it is stored in a floating-point dtype. */
     fsdp_quantized *quantized;
+    /* Operations read only rows that they look up: the parameter is the weight of an Embedding, and
+     * no module of another class has it. */
+    bool only_looked_up;
     /* The parameter is a matrix of an adapter. The files of a base model do not contain it. */
     bool in_adapter;
     /* true once a load has written the values, and also while a load is about to write them */

@@ -141,6 +141,8 @@ static void count_collective(fsdp_plan_unit *unit, fsdp_unit_event event, uint64
     if (event == FSDP_UNIT_UNSHARD) {
         unit->all_gathers++;
         unit->all_gather_bytes += bytes;
+    } else if (event == FSDP_UNIT_LOOK_UP) {
+        unit->all_gather_bytes += bytes;
     } else if (event == FSDP_UNIT_REDUCE) {
         unit->reduce_scatters++;
         unit->reduce_scatter_bytes += bytes;
@@ -163,7 +165,8 @@ static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event ev
         return;
     if (w->in_step && bytes)
         count_collective(&w->plan->units[u->unit], event, bytes);
-    add_event(w, kinds[event], u->unit, bytes);
+    if (event != FSDP_UNIT_LOOK_UP)
+        add_event(w, kinds[event], u->unit, bytes);
 }
 
 /* --- hooks of units --- */

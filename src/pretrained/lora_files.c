@@ -28,6 +28,15 @@ bool fsdp_lora_has_values(const char *dir)
     return false;
 }
 
+const char *fsdp_lora_task_type(const fsdp_model_info *info)
+{
+    static const char *const task_types[] = {[FSDP_TASK_SEQ2SEQ] = "SEQ_2_SEQ_LM",
+                                             [FSDP_TASK_CAUSAL_LM] = "CAUSAL_LM",
+                                             [FSDP_TASK_CLASSIFICATION] = "SEQ_CLS",
+                                             [FSDP_TASK_MASKED_LM] = NULL};
+    return task_types[info->format.task];
+}
+
 /* Set *path to the file with the values of the adapter in `dir`. The caller owns *path. */
 static fsdp_status find_values(const char *dir, char **path)
 {

@@ -16,3 +16,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_confi
  * FSDP_ERR_INVALID if the file names no model. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
                                                 char **name);
+/* Return PEFT's task_type for a model; NULL if PEFT has none for its task. */
+const char *fsdp_lora_task_type(const fsdp_model_info *info);

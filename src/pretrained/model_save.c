@@ -11,6 +11,7 @@
 #include "src/models/generation_config.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
+#include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/text_prefix.h"
 
@@ -108,12 +109,8 @@ fsdp_status fsdp_model_check_folder(const char *dir)
 static fsdp_status write_adapter(const fsdp_model *m, const char *dir,
                                  const fsdp_model_save_options *o)
 {
-    static const char *const task_types[] = {[FSDP_TASK_SEQ2SEQ] = "SEQ_2_SEQ_LM",
-                                             [FSDP_TASK_CAUSAL_LM] = "CAUSAL_LM",
-                                             [FSDP_TASK_CLASSIFICATION] = "SEQ_CLS",
-                                             [FSDP_TASK_MASKED_LM] = NULL};
     const fsdp_lora_about about = {.base_model = m->name,
-                                   .task_type = task_types[m->info.format.task]};
+                                   .task_type = fsdp_lora_task_type(&m->info)};
     return fsdp_lora_save(m->module, m->lora, &about, o->dtype, dir, m->group);
 }
 

@@ -95,6 +95,31 @@ static fsdp_status look_in_files(const application *a, const char *path, fsdp_qu
     return FSDP_OK;
 }
 
+/* bitsandbytes stores the weight of a Conv1D as [out, in], transposed. So the indices in the file
+ * are not in the order of the elements of the parameter, even if the weight is square. */
+static fsdp_status refuse_conv1d(const char *path, fsdp_module *module, void *arg)
+{
+    const application *a = arg;
+    fsdp_quantization how;
+    bool found = false;
+    if (strcmp(module->class_name, "Conv1D") == 0)
+        FSDP_TRY(look_in_files(a, path, &how, &found));
+    if (!found)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: '%s.weight' is in NF4, and the layer is a Conv1D, whose weight "
+                      "bitsandbytes stores transposed, which is not supported; in transformers, "
+                      "model.dequantize().save_pretrained(DIR) makes a folder without NF4",
+                      fsdp_checkpoint_path(a->reader), path);
+}
+
+fsdp_status fsdp_quantize_check_files(fsdp_module *model, const fsdp_checkpoint_reader *reader,
+                                      const char *base_prefix)
+{
+    application a = {.reader = reader, .base_prefix = base_prefix};
+    return fsdp_module_visit(model, refuse_conv1d, &a);
+}
+
 static fsdp_status quantize_module(const char *path, fsdp_module *module, void *arg)
 {
     application *a = arg;
@@ -121,6 +146,8 @@ fsdp_status fsdp_quantize_apply(fsdp_module *model, const fsdp_quantize_options 
 {
     application a = {
         .options = options, .reader = reader, .base_prefix = base_prefix, .adapted = adapted};
+    if (reader)
+        FSDP_TRY(fsdp_quantize_check_files(model, reader, base_prefix));
     FSDP_TRY(fsdp_module_visit(model, quantize_module, &a));
     if (options && !a.n)
         return fsdp_error(

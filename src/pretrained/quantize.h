@@ -39,6 +39,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_quantize_config_write(const char *path,
 /* Return true if a linear layer at `path` is quantized with these options. */
 bool fsdp_quantize_selects(const fsdp_quantize_options *options, const fsdp_module *module,
                            const char *path);
+/* Return FSDP_ERR_UNSUPPORTED if the files of `reader` have a weight in NF4 that this library does
+ * not read: that of a Conv1D. `base_prefix` is as in fsdp_load_options. */
+FSDP_MUST_CHECK fsdp_status fsdp_quantize_check_files(fsdp_module *model,
+                                                      const fsdp_checkpoint_reader *reader,
+                                                      const char *base_prefix);
 /* Quantize the weights that are in NF4 in the files of `reader`, and freeze them. If `options` is
  * not NULL, also quantize the weights of the linear layers that it selects, except weights that are
  * trained. Call this before the model is sharded.

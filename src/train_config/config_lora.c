@@ -28,6 +28,12 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
                  {"--use-rslora", c->use_rslora},
                  {"--use-dora", c->use_dora},
                  {"--init-lora-weights", c->init_lora_weights != FSDP_LORA_INIT_KAIMING}};
+    if (c->init_lora_weights > FSDP_LORA_INIT_GAUSSIAN)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--init-lora-weights pissa: also changes the weights of the model; make "
+                          "both first, with 'fsdp checkpoint init-adapter MODEL ADAPTER RESIDUAL "
+                          "--lora-r %lld', and train with --model RESIDUAL --adapter ADAPTER",
+                          (long long)(c->lora_r ? c->lora_r : 8));
     if (c->adapter && fsdp_train_has_lora(c))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--lora-r %lld: is for a new adapter, and --adapter %s goes on training "

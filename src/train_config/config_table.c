@@ -56,9 +56,10 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. */
+/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. `pissa` is no
+ * fsdp_lora_init: fsdp_train_lora_check() refuses it. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
-static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
+static const char *const lora_inits[] = {"kaiming|true", "gaussian", "pissa", NULL};
 /* "none", then the names of the values of fsdp_float8_recipe, in the order of that enum. */
 static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
                                              "rowwise_with_gw_hp", NULL};
@@ -212,7 +213,7 @@ static const fsdp_option table[] = {
     {.name = "init-lora-weights", .type = FSDP_OPTION_CHOICE, PLACE(init_lora_weights),
      .value = "kaiming", .choices = lora_inits,
      .help = "first values of A: kaiming is PEFT's true, uniform within 1 / sqrt(in); gaussian has "
-             "the standard deviation 1 / r. B is zero"},
+             "the standard deviation 1 / r. B is zero. An adapter of pissa is made by 'fsdp checkpoint init-adapter'"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
     FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_train_config, quantize)),

@@ -402,7 +402,7 @@ TEST(names_of_unfinished_folders_are_known)
             FAIL("%s", others[i]);
 }
 
-/* The digits that represent this host in temporary names. */
+/* The digits that identify this host in temporary names. */
 static const char *own_host(void)
 {
     static char digits[9];

@@ -109,7 +109,7 @@ completes() {
 }
 mkdir "$dir/folder.d" && : >"$dir/rows.csv"
 completes tra train
-completes 'checkpoint _' 'inspect verify diff convert merge-weights gather merge-adapter'
+completes 'checkpoint _' 'inspect verify diff convert merge-weights gather merge-adapter init-adapter'
 completes 'train --task cau' causal-lm
 completes 'train --task=cau' --task=causal-lm
 completes 'train --task = cau' causal-lm

@@ -86,6 +86,55 @@ expect two_halves_are_one 0
 run train $common --adapter "$dir/one" --max-steps 2 --output "$dir/more"
 expect an_adapter_is_trained_further 0 'are trained' out
 
+# --- PiSSA ---
+run checkpoint init-adapter "$model" "$dir/pissa" "$dir/residual" --lora-r 4 --lora-alpha 8 --lora-target-modules all-linear
+expect pissa_makes_an_adapter_and_a_residual 0 'pissa: an adapter for 14 layers' out
+run evaluate --model "$model" --data "$dir/rows.jsonl" --json
+expect the_base_model_is_evaluated 0 '"loss"' out
+cp "$dir/out" "$dir/base_loss"
+run evaluate --model "$dir/pissa" --data "$dir/rows.jsonl" --json
+expect the_adapter_names_the_residual 0 '"loss"' out
+check both_together_are_the_base_model awk "BEGIN { d = $(loss "$dir/out") - $(loss "$dir/base_loss"); exit !(d < 1e-5 && d > -1e-5) }"
+run evaluate --model "$dir/residual" --data "$dir/rows.jsonl" --json
+check the_residual_alone_is_not awk "BEGIN { d = $(loss "$dir/out") - $(loss "$dir/base_loss"); exit !(d > 1e-3 || d < -1e-3) }"
+run checkpoint merge-adapter "$dir/pissa" "$dir/again"
+expect the_first_adapter_is_merged 0 'again: [0-9]+ tensors, 14 of them with the update added' out
+run checkpoint diff "$model" "$dir/again" --tolerance 1e-6
+expect which_is_the_base_model 0
+for n in 1 2; do
+    run launch -n $n train $common --model "$dir/residual" --adapter "$dir/pissa" --gradient-accumulation-steps $((2 / n)) --max-steps 4 --output "$dir/pissa$n"
+    expect pissa_is_trained_on_${n} 0 'are trained' out
+done
+check pissa_has_the_same_bits_on_2 cmp "$dir/pissa1/adapter_model.safetensors" "$dir/pissa2/adapter_model.safetensors"
+# The trained adapter minus the first one is an update of the model itself.
+run checkpoint merge-adapter "$dir/pissa1" "$dir/trained"
+expect the_trained_adapter_is_merged 0
+run checkpoint merge-adapter "$dir/pissa1" "$dir/pissa" "$dir/difference" --weights 1,-1 --model "$model"
+expect the_difference_is_merged_into_the_base_model 0
+run checkpoint diff "$dir/trained" "$dir/difference" --tolerance 1e-5
+expect both_are_the_same_model 0
+run train $common --model "$dir/residual" --adapter "$dir/pissa" --load-in-4bit --max-steps 1 --output "$dir/qpissa"
+expect the_residual_is_quantized 0
+run checkpoint convert "$model" "$dir/nf4" --load-in-4bit
+run checkpoint init-adapter "$dir/nf4" "$dir/p" "$dir/q"
+expect weights_in_nf4_are_not_decomposed 1 'is in NF4: PiSSA decomposes weights in float32.*--load-in-4bit'
+check and_nothing_is_written test ! -e "$dir/p" -a ! -e "$dir/q"
+run checkpoint init-adapter "$model" "$dir/p" "$dir/q" --lora-r 1000
+expect a_rank_above_the_size_of_a_weight_is_an_error 1 'lora-r 1000: .* has fewer singular values'
+run checkpoint init-adapter "$model" "$dir/p" "$dir/q" --lora-alpha -1
+expect a_negative_alpha_is_an_error 1 'PiSSA needs a positive number'
+run checkpoint init-adapter "$model" "$dir/p" "$dir/q" --init-lora-weights gaussian
+expect other_first_values_are_for_train 2 "gaussian: is neither pissa nor pissa_niter_N .*'fsdp train --lora-r'"
+run checkpoint init-adapter "$model" "$dir/p" "$dir/q" --init-lora-weights pissa_niter_
+expect iterations_are_a_number 2 'pissa_niter_: is neither pissa nor pissa_niter_N'
+run checkpoint init-adapter "$golden/gpt2/model" "$dir/pissa_gpt2" "$dir/residual_gpt2" --init-lora-weights pissa_niter_4 --use-rslora
+expect transposed_weights_are_decomposed 0 'an adapter for 2 layers' out
+run checkpoint merge-adapter "$dir/pissa_gpt2" "$dir/again_gpt2"
+run checkpoint diff "$golden/gpt2/model" "$dir/again_gpt2" --tolerance 1e-5
+expect and_give_gpt2_again 0
+run train $common $lora --init-lora-weights pissa --output "$dir/no"
+expect train_says_which_command_makes_pissa 2 'fsdp checkpoint init-adapter MODEL ADAPTER RESIDUAL --lora-r 4'
+
 # --- DoRA ---
 # Four micro-batches a step on 1, 2 and 4 ranks, and three on 1 and 3.
 for n in 1 2 4; do

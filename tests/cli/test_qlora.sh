@@ -141,6 +141,17 @@ run train $common --lora-r 4 --lora-target-modules q_proj --load-in-4bit --ignor
 expect no_ignored_modules 1 'must belong to a unit'
 run train --model "$golden/gpt2/model" --data "$dir/rows.jsonl" --lora-r 2 --load-in-4bit --output "$dir/x"
 expect conv1d_is_refused 1 'has no linear layer that could be stored in 4 bits'
+fixtures=$(dirname "$golden")/fixtures
+printf '{"input_ids": [7, 8, 9], "labels": [7, 8, 9]}\n' >"$dir/tiny.jsonl"
+# A folder of bitsandbytes in which one layer is in NF4, a square Conv1D. Its indices are those of the transposed weight.
+run evaluate --model "$fixtures/gpt2_nf4" --data "$dir/rows.jsonl"
+expect conv1d_in_nf4_is_refused 1 "'transformer.h.0.attn.c_proj.weight' is in NF4, and the layer is a Conv1D, .*stores transposed"
+run checkpoint convert "$fixtures/gpt2_nf4" "$dir/x" --dtype float32
+expect conv1d_in_nf4_is_not_converted 1 'is a Conv1D, whose weight bitsandbytes stores transposed'
+run train --model "$golden/gpt2_tiny/model" --data "$dir/tiny.jsonl" --lora-r 2 --lora-target-modules c_attn --max-steps 1 --output "$dir/gpt2_adapter"
+expect gpt2_gets_an_adapter 0
+run checkpoint merge-adapter "$dir/gpt2_adapter" "$dir/x" --model "$fixtures/gpt2_nf4"
+expect conv1d_in_nf4_is_not_merged 1 'Conv1D'
 run checkpoint convert "$llama" "$dir/x.safetensors" --load-in-4bit
 expect only_folders 2 'are written to a folder of Hugging Face'
 run checkpoint convert "$dir/nf4_plain" "$dir/x" --load-in-4bit

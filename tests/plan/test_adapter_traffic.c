@@ -41,8 +41,17 @@ enum {
     ROWS = 4 * 3 * 4 /* for the longest run: ranks, micro-steps, steps */
 };
 
-/* Write weights for the folder's config.json. */
-static void write_weights(fsdp_test *t, const char *config_path, const char *dir)
+/* A vocabulary that is as large for its blocks as that of Llama 3 8B: the head has 6.5 % of the
+ * parameters. */
+static const char large_vocabulary_json[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 1504,"
+    " \"hidden_size\": 256, \"intermediate_size\": 1024, \"num_hidden_layers\": 5,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+    " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0,"
+    " \"hidden_act\": \"silu\", \"tie_word_embeddings\": false}";
+
+/* Write weights in `dtype` for the folder's config.json. */
+static void write_weights(fsdp_test *t, const char *config_path, const char *dir, fsdp_dtype dtype)
 {
     fsdp_model_config config;
     fsdp_module *model;
@@ -52,7 +61,7 @@ static void write_weights(fsdp_test *t, const char *config_path, const char *dir
     ASSERT_OK(fsdp_device_create(NULL, &device));
     ASSERT_OK(fsdp_module_to_empty(model, device));
     ASSERT_OK(fsdp_module_init(model, 2));
-    ASSERT_OK(fsdp_module_save(model, dir, NULL, NULL));
+    ASSERT_OK(fsdp_module_save(model, dir, NULL, &(fsdp_save_options){.dtype = dtype}));
     fsdp_module_destroy(model);
     fsdp_device_destroy(device);
 }
@@ -93,7 +102,7 @@ static void write_rows(fsdp_test *t, const char *path)
     fclose(file);
 }
 
-static void make_files(fsdp_test *t, const char *json, char dir[PATH])
+static void make_files(fsdp_test *t, const char *json, fsdp_dtype dtype, char dir[PATH])
 {
     char path[PATH + 30], adapter[PATH + 30];
     if (t->rank == 0) {
@@ -103,7 +112,7 @@ static void make_files(fsdp_test *t, const char *json, char dir[PATH])
         snprintf(path, sizeof path, "%s/model/config.json", dir);
         ASSERT_OK(fsdp_file_write(path, json, strlen(json)));
         snprintf(adapter, sizeof adapter, "%s/model", dir);
-        write_weights(t, path, adapter);
+        write_weights(t, path, adapter, dtype);
         CHECK_HERE();
         snprintf(adapter, sizeof adapter, "%s/adapter", dir);
         write_adapter(t, path, adapter);
@@ -222,7 +231,7 @@ static void steps_move_what_is_planned(fsdp_test *t)
         "--lora-r 3 --load-in-4bit --activation-checkpointing --use-dora",
     };
     char dir[PATH];
-    make_files(t, llama_json, dir);
+    make_files(t, llama_json, FSDP_DTYPE_F32, dir);
     CHECK_HERE();
     for (size_t i = 0; i < FSDP_LENGTH(ways); i++) {
         check_traffic(t, dir, ways[i]);
@@ -256,7 +265,7 @@ TEST_RANKS(a_block_in_4_bits_gathers_at_most_0_6_bytes_a_parameter, 4)
     char dir[PATH];
     fsdp_plan *plan;
     int blocks = 0;
-    make_files(t, wide_json, dir);
+    make_files(t, wide_json, FSDP_DTYPE_F32, dir);
     CHECK_HERE();
     check_traffic(t, dir, flags);
     CHECK_HERE();
@@ -271,4 +280,41 @@ TEST_RANKS(a_block_in_4_bits_gathers_at_most_0_6_bytes_a_parameter, 4)
     }
     ASSERT_INT(blocks, 2);
     fsdp_plan_destroy(plan);
+}
+
+/* The head keeps bfloat16 and is gathered whole. The embedding, which has as many parameters, is
+ * not gathered: the ranks read the 13 rows that they look up. */
+static void check_bytes_of_all_parameters(fsdp_test *t)
+{
+    static const char flags[] = "--bf16 --lora-r 1 --lora-target-modules q_proj --load-in-4bit "
+                                "--bnb-4bit-use-double-quant";
+    char dir[PATH];
+    fsdp_plan *plan;
+    uint64_t gathered = 0, of_table = 0, numel = 0;
+    make_files(t, large_vocabulary_json, FSDP_DTYPE_BF16, dir);
+    CHECK_HERE();
+    check_traffic(t, dir, flags);
+    CHECK_HERE();
+    make_plan(t, dir, flags, &plan);
+    CHECK_HERE();
+    for (size_t i = 0; i < plan->n_units; i++) {
+        const fsdp_plan_unit *u = &plan->units[i];
+        gathered += u->all_gather_bytes;
+        numel += (uint64_t)u->numel;
+        if (strcmp(u->class_name, "Embedding") == 0)
+            of_table += u->all_gather_bytes;
+    }
+    fsdp_plan_destroy(plan);
+    ASSERT_INT(of_table, LENGTH * 256 * 2);
+    ASSERT(gathered * 10 <= numel * 6);
+}
+
+TEST_RANKS(a_step_of_qlora_gathers_at_most_0_6_bytes_a_parameter_at_2_ranks, 2)
+{
+    check_bytes_of_all_parameters(t);
+}
+
+TEST_RANKS(a_step_of_qlora_gathers_at_most_0_6_bytes_a_parameter_at_4_ranks, 4)
+{
+    check_bytes_of_all_parameters(t);
 }

@@ -11,3 +11,4 @@ int fsdp_checkpoint_convert(int argc, char **argv);
 int fsdp_checkpoint_gather(int argc, char **argv);
 int fsdp_checkpoint_verify(int argc, char **argv);
 int fsdp_checkpoint_merge_adapter(int argc, char **argv);
+int fsdp_checkpoint_init_adapter(int argc, char **argv);

@@ -19,6 +19,8 @@ static const fsdp_command commands[] = {
     {"gather", "put the files of several hosts' disks together", fsdp_checkpoint_gather},
     {"merge-adapter", "add a LoRA adapter to the weights of its model",
      fsdp_checkpoint_merge_adapter},
+    {"init-adapter", "make an adapter from a model's singular values (PiSSA)",
+     fsdp_checkpoint_init_adapter},
 };
 
 const fsdp_command_group fsdp_checkpoint_group = {
