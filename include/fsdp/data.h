@@ -226,6 +226,9 @@ typedef enum fsdp_packing {
      * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
      * together do not attend to each other. */
     FSDP_PACKING_BFD,
+    /** As FSDP_PACKING_BFD, but by first-fit: in the order of the rows, each row is added to the
+     * first new row of the window that has sufficient room. */
+    FSDP_PACKING_FIRST_FIT,
 } fsdp_packing;
 
 /** Zero means default for every field. */
