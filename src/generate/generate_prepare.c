@@ -11,6 +11,7 @@
 #include "src/generate/generate_run_internal.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"
+#include "src/text/special_in_text.h"
 
 enum {
     /* the default of max_new_tokens for answers in conversations; transformers' default, a total
@@ -168,6 +169,14 @@ static void report_notes(const generate_run *g)
         fsdp_generate_note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.note)
         fsdp_generate_note(g, g->prompts.note);
+    if (g->prompts.n_special) {
+        snprintf(text, sizeof text,
+                 "special tokens are in the texts of %zu of %zu prompts, first '%.80s' in prompt "
+                 "%zu; " FSDP_SPECIAL_BECOMES_ID,
+                 g->prompts.n_special, g->prompts.n, g->prompts.special_token,
+                 g->prompts.special + 1);
+        fsdp_generate_note(g, text);
+    }
     if (g->prompts.n_prefixed && !g->config->task_prefix) {
         snprintf(text, sizeof text,
                  "config.json of %.260s: '%s' is put before each text, as in training; "

@@ -13,7 +13,9 @@
 #include "src/data/arrow/table.h"
 #include "src/data/files/input.h"
 #include "src/data/json/jsonl_keys.h"
+#include "src/data/rows/chat_text.h"
 #include "src/generate/prompts.h"
+#include "src/text/special_in_text.h"
 
 enum {
     MAX_FILE_BYTES = 1 << 30
@@ -71,6 +73,19 @@ static const char *prefix_of(fsdp_prompts *p, const fsdp_prompt_encoding *e, con
     return e->prefix;
 }
 
+/* Count the last prompt if its text contains special tokens. `before` is
+ * fsdp_special_in_text.count before the prompt was encoded. */
+static void count_special(fsdp_prompts *p, int64_t before)
+{
+    const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+    if (special->count == before)
+        return;
+    if (p->n_special++ == 0) {
+        p->special = p->n - 1;
+        p->special_token = special->last;
+    }
+}
+
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
@@ -80,10 +95,12 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     prompt->text = fsdp_strndup(text, length);
     char *whole = fsdp_strdup_printf("%s%.*s", prefix_of(p, e, text, length), (int)length, text);
     fsdp_status status = FSDP_ERR_NOMEM;
+    const int64_t before = fsdp_special_in_text_of_thread()->count;
     bool cut = false;
     if (prompt->text && whole)
         status = encode_text(e, whole, &prompt->ids, &cut);
     p->n_cut += cut;
+    count_special(p, before);
     fsdp_free(whole);
     return status;
 }
@@ -95,7 +112,10 @@ fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_enc
     fsdp_prompt *prompt = append_prompt(p);
     if (!prompt)
         return FSDP_ERR_NOMEM;
+    const int64_t before = fsdp_special_in_text_of_thread()->count;
     FSDP_TRY(fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids));
+    fsdp_chat_search_special(e->tokenizer, row);
+    count_special(p, before);
     FSDP_TRY(fsdp_json_create("conversation", &copy));
     for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
         fsdp_json_set_shared(fsdp_json_root(copy), v.key, v);

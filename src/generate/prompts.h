@@ -17,9 +17,12 @@ typedef struct fsdp_prompt {
 typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
-    size_t n_cut;      /* number of prompts that were cut to max_length */
-    size_t n_prefixed; /* number of prompts that were given a prefix that is not empty */
-    char *note;        /* lists the unused keys of rows; NULL: none; owned */
+    size_t n_cut;              /* number of prompts that were cut to max_length */
+    size_t n_prefixed;         /* number of prompts that were given a prefix that is not empty */
+    size_t n_special;          /* number of prompts whose texts contain special tokens */
+    size_t special;            /* index of the first of them */
+    const char *special_token; /* a special token in it; NULL: none; borrowed from the tokenizer */
+    char *note;                /* lists the unused keys of rows; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);

@@ -31,6 +31,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/datasets/long_rows.h"
+#include "src/text/special_in_text.h"
 
 enum {
     WINDOW_ROWS = 1 << 16,
@@ -54,6 +55,7 @@ typedef struct pack_dataset {
     int64_t unused; /* tokens that are in no packed row */
     /* pieces are whole rows: rows that were cut to max_length, and the tokens that were cut off */
     int64_t cut_rows, cut_tokens;
+    fsdp_left_out special; /* pieces are whole rows: the rows with special tokens in their texts */
 } pack_dataset;
 
 /* ---- building ---- */
@@ -298,8 +300,12 @@ static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *
     const int64_t len = fsdp_dataset_len(d->rows);
     size_t n = 0;
     for (int64_t row = 0; row < len; row++) {
+        const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+        const int64_t before = special->count;
         int64_t cut;
         FSDP_TRY(fsdp_dataset_get_cut(d->rows, row, example, &cut));
+        if (special->count > before)
+            fsdp_left_out_add_special(&d->special, row, special->last);
         const int64_t length = (int64_t)example->source.len;
         d->cut_rows += cut > 0;
         d->cut_tokens += cut;
@@ -417,6 +423,10 @@ static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_l
         sum->counted_rows = rows;
         sum->cut_rows = d->cut_rows;
         sum->cut_tokens = d->cut_tokens;
+        sum->special_rows = d->special.special_rows;
+        sum->special_row = d->special.special_row;
+        sum->special_token = d->special.special_token;
+        sum->special_file = NULL; /* special_row is an index in all files */
     } else {
         FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
     }
