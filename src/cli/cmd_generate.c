@@ -86,6 +86,8 @@ static const fsdp_option table[] = {
     FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
                             "generation_config.json's, else 20; "
                             "conversations: 1024"),
+    {.name = "negative-prompt", .type = FSDP_OPTION_STRING, PLACE(run.negative_prompt),
+     .metavar = "TEXT", .help = "--negative-prompt-ids as a text"},
     {.name = "num-return-sequences", .type = FSDP_OPTION_INT64, PLACE(run.num_return_sequences),
      .optional = true, .shown_default = "generation_config.json's, else 1",
      .bounds = FSDP_BETWEEN(1, 10000), .metavar = "N",

@@ -9,6 +9,7 @@
 #include "src/base/shown_text.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run_internal.h"
+#include "src/generate/guidance.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"
 #include "src/text/special_in_text.h"
@@ -268,6 +269,35 @@ static fsdp_status open_chat(generate_run *g)
     return fsdp_chat_add_end_of_turn(&g->chat, g->tokenizer, &g->generation);
 }
 
+/* Encode --negative-prompt, as a prompt that is a text. */
+static fsdp_status set_negative_prompt(generate_run *g)
+{
+    const fsdp_generate_config *c = g->config;
+    const fsdp_prompt_encoding e = {.tokenizer = g->tokenizer, .to_continue = !is_seq2seq(g)};
+    fsdp_rule_ids *ids = &g->generation.negative_prompt_ids;
+    fsdp_prompts prompts = {0};
+    if (c->generation.given.negative_prompt_ids)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--negative-prompt and --negative-prompt-ids both give the negative prompt; leave one out");
+    if (!fsdp_guidance_is_on(&g->generation))
+        return fsdp_error(FSDP_ERR_INVALID, "--negative-prompt needs --guidance-scale other than "
+                                            "1, which leads away from this prompt");
+    if (!g->tokenizer)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--negative-prompt needs a tokenizer: give --tokenizer");
+    fsdp_status status = fsdp_prompts_add_text(&prompts, &e, c->negative_prompt);
+    const fsdp_token_list *found = prompts.n ? &prompts.items[0].ids : NULL;
+    if (status == FSDP_OK && (found->len == 0 || found->len > FSDP_MAX_RULE_IDS))
+        status = fsdp_error(FSDP_ERR_INVALID, "--negative-prompt has %zu ids; it takes 1 to %d",
+                            found->len, FSDP_MAX_RULE_IDS);
+    if (status == FSDP_OK) {
+        memcpy(ids->ids, found->ids, found->len * sizeof *ids->ids);
+        ids->n = (int32_t)found->len;
+    }
+    fsdp_prompts_free(&prompts);
+    return status;
+}
+
 static fsdp_status set_generation(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -277,6 +307,8 @@ static fsdp_status set_generation(generate_run *g)
     fsdp_generation_config_set(&g->generation, &c->generation);
     if (c->chat && !g->generation.max_new_tokens && !g->generation.max_length)
         g->generation.max_new_tokens = DEFAULT_ANSWER_TOKENS;
+    if (c->negative_prompt)
+        FSDP_TRY(set_negative_prompt(g));
     if (c->num_return_sequences > 0)
         g->generation.num_return_sequences = c->num_return_sequences;
     FSDP_TRY(fsdp_generate_check(g->model, &g->generation));

@@ -28,6 +28,8 @@ typedef struct fsdp_generate_config {
     const char *messages;    /* file of conversations; NULL: none; needs `chat` */
     bool chat;               /* each text is a user message, rendered by the chat template */
     const char *system;      /* system message before each user message; NULL: none */
+    /* generation.negative_prompt_ids as a text; NULL: none. Needs guidance_scale */
+    const char *negative_prompt;
     const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
     bool continue_final_message;                      /* see fsdp_chat_prompts */
     const char *input_ids; /* JSON or JSON lines file with prompts as ids; NULL: none */

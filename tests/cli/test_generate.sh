@@ -95,6 +95,12 @@ sed 's/{/{"num_beams": 4, "max_new_tokens": 20, "penalty_alpha": 0.5,/' "$model/
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl"
 expect generation_config_is_the_default 0 '^\[250, 156, 42, 127' out
 expect what_is_not_supported_is_named 0 'note: generation_config.json sets penalty_alpha'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beam-groups 2
+expect settings_that_are_missing_say_what_to_use 2 'num-beam-groups: 2 is not supported: there is no diverse beam search.*--do-sample with --num-return-sequences'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --watermarking-config '{"seeding_scheme": "selfhash"}'
+expect watermarks_are_refused 2 'texts are not watermarked'
+run generate --model "$model" --use-cache --num-beam-groups 1 --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
+same what_is_always_so_is_accepted
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl" --num-beams 1
 same flags_win_over_generation_config
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --top-p 0.5 --print-config
