@@ -122,7 +122,8 @@ static fsdp_status read_ids(generate_run *g)
     const fsdp_prompt_ids rows = {
         .vocab_size = g->model->info.vocab_size,
         .max_length = c->max_source_length_given ? c->max_source_length : 0,
-        .eos_id = is_seq2seq(g) ? (int32_t)g->model->info.eos_token_id : -1};
+        .eos_id = is_seq2seq(g) ? (int32_t)g->model->info.eos_token_id : -1,
+        .keep_ids = c->keep_ids};
     return fsdp_prompts_read_ids(&g->prompts, &rows, c->input_ids);
 }
 
@@ -135,7 +136,8 @@ fsdp_prompt_encoding fsdp_generate_encoding(const generate_run *g)
                                   .max_length = g->config->chat ? 0 : max_source_length(g),
                                   .to_continue = !is_seq2seq(g),
                                   .chat = g->config->chat ? &g->chat : NULL,
-                                  .text_column = g->config->text_column};
+                                  .text_column = g->config->text_column,
+                                  .keep_ids = g->config->keep_ids};
 }
 
 static fsdp_status read_prompts(generate_run *g)
@@ -277,8 +279,8 @@ static fsdp_status set_negative_prompt(generate_run *g)
     fsdp_rule_ids *ids = &g->generation.negative_prompt_ids;
     fsdp_prompts prompts = {0};
     if (c->generation.given.negative_prompt_ids)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--negative-prompt and --negative-prompt-ids both give the negative prompt; leave one out");
+        return fsdp_error(FSDP_ERR_INVALID, "--negative-prompt and --negative-prompt-ids both give "
+                                            "the negative prompt; leave one out");
     if (!fsdp_guidance_is_on(&g->generation))
         return fsdp_error(FSDP_ERR_INVALID, "--negative-prompt needs --guidance-scale other than "
                                             "1, which leads away from this prompt");
