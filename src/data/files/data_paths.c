@@ -18,10 +18,29 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Return true if a file of this name has rows for validation (if `validation` is true) or for
- * training (if it is false). */
-static bool is_asked_for(const char *name, bool validation)
+/* Return true if the name of a folder says that all of its files are for validation. */
+static bool is_validation_folder(const char *folder)
 {
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/')
+        begin--;
+    for (size_t i = 0; fsdp_validation_name(i); i++) {
+        const char *name = fsdp_validation_name(i);
+        if (strlen(name) == end - begin && memcmp(name, folder + begin, end - begin) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Return true if the file `name` of `folder` has rows for validation (if `validation` is true) or
+ * for training (if it is false). */
+static bool is_asked_for(const char *folder, const char *name, bool validation)
+{
+    if (validation && is_validation_folder(folder))
+        return true;
     return fsdp_split_kind_of(name) ==
            (validation ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN);
 }
@@ -141,7 +160,7 @@ static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool val
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++)
-        if (is_token_file_name(names[i]) && is_asked_for(names[i], validation))
+        if (is_token_file_name(names[i]) && is_asked_for(folder, names[i], validation))
             status = add_path(list, fsdp_path_join(folder, names[i]));
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
@@ -223,7 +242,7 @@ static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char
     for (size_t i = 0; i < count; i++) {
         const fsdp_name_kind kind = fsdp_name_kind_of(names[i]);
         if (kind == FSDP_NAME_UNKNOWN || kind == FSDP_NAME_ARROW || *names[i] == '.' ||
-            fsdp_name_is_metadata(names[i]) || !is_asked_for(names[i], validation))
+            fsdp_name_is_metadata(names[i]) || !is_asked_for(folder, names[i], validation))
             continue;
         if (first && kind != fsdp_name_kind_of(first))
             return mixed_kinds(folder, first, names[i]);

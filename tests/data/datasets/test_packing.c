@@ -408,6 +408,16 @@ TEST(folders_of_splits_are_used_by_name)
     ASSERT(mkdir(path_of(t, "valid"), 0700) == 0);
     write_text(t, "valid/validation.jsonl", "{\"input_ids\": [2]}\n");
     check_examples(t, fsdp_test_dir(t), &options, "2;");
+    /* all files of such a folder are for validation */
+    write_text(t, "valid/part-1.jsonl", "{\"input_ids\": [3]}\n");
+    write_text(t, "valid/test.jsonl", "{\"input_ids\": [4]}\n");
+    check_examples(t, fsdp_test_dir(t), &options, "3;4;2;");
+    check_examples(t, path_of(t, "valid/"), &options, "3;4;2;");
+    options.validation = false;
+    check_examples(t, path_of(t, "valid"), &options, "3;");
+    options.validation = true;
+    ASSERT(remove(path_of(t, "valid/part-1.jsonl")) == 0);
+    ASSERT(remove(path_of(t, "valid/test.jsonl")) == 0);
     char valid[600];
     snprintf(valid, sizeof valid, "%s/valid", fsdp_test_dir(t));
     ASSERT(rename(valid, path_of(t, "dev")) == 0);
