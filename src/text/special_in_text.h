@@ -1,7 +1,7 @@
 /* Counts the special tokens that texts contain.
  *
  * A text may contain a special token, such as "</s>". As in transformers, the encoder replaces it
- * by the token's id. The author of the text may not have wanted this, so commands tell the user how
+ * by the token's id. The author of the text may not have wanted this, so commands report how
  * many rows have such texts. The encoder counts the tokens for each thread: a caller compares the
  * count before it encodes a row with the count after it. */
 #pragma once
