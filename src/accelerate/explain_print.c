@@ -61,7 +61,7 @@ static const char *plural(long n)
     return n == 1 ? "" : "s";
 }
 
-/* The same for a number that need not be whole. */
+/* Like plural(), for a number that need not be whole. */
 static const char *plural_of(double n)
 {
     return n == 1.0 ? "" : "s";

@@ -34,7 +34,7 @@ const char *fsdp_yaml_text(const fsdp_yaml *map, const char *key);
  * it is written in quotes. */
 FSDP_MUST_CHECK fsdp_status fsdp_yaml_set(fsdp_yaml *map, const char *key, const char *text,
                                           bool is_string);
-/* Set `key` to an empty list or map, and return it in *value. */
+/* Set `key` to an empty list or map, and set *value to this list or map. */
 FSDP_MUST_CHECK fsdp_status fsdp_yaml_set_empty(fsdp_yaml *map, const char *key,
                                                 fsdp_yaml_kind kind, fsdp_yaml **value);
 void fsdp_yaml_remove(fsdp_yaml *map, const char *key); /* `key` may be absent */

@@ -212,11 +212,15 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
 
 /* ---- leftovers of killed processes ----------------------------------------------------------- */
 
-bool fsdp_atomic_directory_is_unfinished(const char *name)
+bool fsdp_atomic_directory_is_unfinished(const char *name, bool *is_local)
 {
     const char *end = strrchr(name, '.');
-    return end && (fsdp_unfinished_owner(end, "", FSDP_UNFINISHED) ||
-                   fsdp_unfinished_owner(end, "", FSDP_ASIDE));
+    bool local = false;
+    const bool is = end && (fsdp_unfinished_owner(end, "", FSDP_UNFINISHED, &local) ||
+                            fsdp_unfinished_owner(end, "", FSDP_ASIDE, &local));
+    if (is_local)
+        *is_local = local;
+    return is;
 }
 
 /* Remove `path`. Try several times, because threads of this rank and of other ranks may still be

@@ -132,17 +132,18 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_e
  * missing parents are not created. A program that writes only after hours of work calls this before
  * that work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove the temporary and old directories that unfinished writes of `path` have left behind. If
- * `pid` is 0, remove those of all processes that have ended. Otherwise, remove those of process
- * `pid` on this host. begin() calls this. A program should also call this shortly before it exits,
+/* Remove the temporary and old directories that unfinished writes of `path` on this host have left
+ * behind. If `pid` is 0, remove those of all processes that have ended. Otherwise, remove those of
+ * process `pid`. begin() calls this. A program should also call this shortly before it exits,
  * and after another process was killed. Directories that cannot be removed remain. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
 /* Return a temporary path next to `path`; the caller owns the result. The caller should remove
  * everything that it creates at this path. If this process is killed before that, sweep() removes
  * it. */
 char *fsdp_atomic_directory_temporary(const char *path);
-/* Return true if `name` has the form of a temporary name, which only unfinished writes use. */
-bool fsdp_atomic_directory_is_unfinished(const char *name);
+/* Return true if `name` has the form of a temporary name, which only unfinished writes use. If
+ * `is_local` is not NULL, set *is_local to whether a process of this host made the name. */
+bool fsdp_atomic_directory_is_unfinished(const char *name, bool *is_local);
 /* Return true if sweep() with these arguments would find anything to remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */

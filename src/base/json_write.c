@@ -265,8 +265,8 @@ static void put_text(printer *p, const char *s)
     put_bytes(p, s, strlen(s));
 }
 
-/* Decode the first character of `s`, which jansson has checked to be valid UTF-8. *code is set to
- * the character. Return its length in bytes. */
+/* Decode the first character of `s`, which jansson has checked to be valid UTF-8. Set *code to the
+ * character. Return its length in bytes. */
 static size_t decode(const unsigned char *s, uint32_t *code)
 {
     static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};

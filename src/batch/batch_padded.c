@@ -52,7 +52,7 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Convert columns [first, end) of the row `wide` of a padded array to int32. *out is set to the
+/* Convert columns [first, end) of the row `wide` of a padded array to int32. Set *out to the
  * result, or to NULL if `wide` is NULL. Values must be in [0, limit) or, if limit is 0, in [0,
  * INT32_MAX]. If `labels` is true, the value FSDP_IGNORE_INDEX is also allowed. `what` is the name
  * of the array in error messages. */

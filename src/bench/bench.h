@@ -111,7 +111,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fs
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);
 /* Measure the matrix products of `work` with `tokens` rows, one after the other, on one thread of
- * the device. *gflops is set to the highest rate. */
+ * the device. Set *gflops to the highest rate. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype,
                                                     int64_t tokens, const fsdp_model_work *work,
                                                     double *gflops);

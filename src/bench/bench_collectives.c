@@ -232,7 +232,7 @@ static int64_t count_wrong(const bench *b, const measurement *m)
     return wrong;
 }
 
-/* Run n calls. *seconds is set to the duration of one call on the slowest rank. */
+/* Run n calls. Set *seconds to the duration of one call on the slowest rank. */
 static fsdp_status time_calls(bench *b, const measurement *m, int n, double *seconds)
 {
     FSDP_TRY(fsdp_barrier(b->group));

@@ -8,11 +8,12 @@
  * of its result, whichever is larger. For an all-gather, this is the result. For a reduce-scatter,
  * it is the whole input of a rank. For an all-reduce or a broadcast, it is the buffer. Elements are
  * float32. `count` is the number of elements that one rank contributes to an all-gather, or gets
- * from a reduce-scatter; otherwise the number of elements of the buffer.
+ * from a reduce-scatter. For other collectives, it is the number of elements of the buffer.
  *
  * The algorithm bandwidth is the size divided by the time. The bus bandwidth is what each rank's
- * link would have to carry if ranks were connected by a ring: with n ranks, the algorithm bandwidth
- * times (n - 1) / n, for an all-reduce times 2 (n - 1) / n, and for a broadcast times 1.
+ * link would have to carry if ranks were connected by a ring. It is the algorithm bandwidth times a
+ * factor. With n ranks, this factor is (n - 1) / n for an all-gather and a reduce-scatter, 2 (n -
+ * 1) / n for an all-reduce, and 1 for a broadcast and for memcpy.
  *
  * The "shared" collectives use a shared buffer in the same way as units:
  *

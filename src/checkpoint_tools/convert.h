@@ -21,8 +21,8 @@ typedef enum fsdp_convert_format {
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
     /* Used only for TORCH and DCP, because SAFETENSORS and HF always contain only the model. true:
-     * write only the model's state dict, and remove from the names the keys below which it is
-     * stored. false: write the whole checkpoint. */
+     * write only the model's state dict, and remove the keys below which it is stored from the
+     * names of its tensors. false: write the whole checkpoint. */
     bool model_only;
     /* true: convert the model's floating-point tensors to `dtype`. Tensors of floating-point types
      * of 8 bits or fewer keep their dtype, and note() reports them. The tensors of an optimizer

@@ -25,7 +25,8 @@ typedef struct fsdp_gather_result {
  * set on rank 0. Collective; if one rank fails, all fail.
  *
  * @return FSDP_ERR_INVALID if `to` exists and is not an empty folder, or if the folders are of two
- *         saves; FSDP_ERR_NOT_FOUND if no rank has one of the folders, or a file of the checkpoint;
+ *         saves; FSDP_ERR_NOT_FOUND if no rank has any of the folders, if the only rank of the
+ *         group lacks one of them, or if no rank has one of the checkpoint's files;
  *         FSDP_ERR_UNSUPPORTED if a folder has a checkpoint of another format; FSDP_ERR_FORMAT if a
  *         file is damaged; FSDP_ERR_IO if the disk is full. Messages contain the file and its
  *         folder */

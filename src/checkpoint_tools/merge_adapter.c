@@ -162,9 +162,8 @@ static bool replaces(const fsdp_parameter *parameter)
     return fsdp_parameter_requires_grad(parameter) && !parameter->in_adapter;
 }
 
-/* Find the parameter of adapter `p` whose tensor in the base model is `entry`. *parameter is NULL
- * if there is none.
- */
+/* Find the parameter of adapter `p` whose tensor in the base model is `entry`. Set *parameter to
+ * NULL if there is none. */
 static fsdp_status find_parameter(const merge *m, const part *p, const fsdp_checkpoint_entry *entry,
                                   const fsdp_parameter **parameter)
 {

@@ -30,7 +30,8 @@ enum {
     STATE_BYTES = 512
 };
 
-/* The tensors of a weight in NF4, in the order of their names. */
+/* The kinds of tensors in the result. The kinds after PLAIN are the tensors of a weight in NF4, in
+ * the order of their names. */
 typedef enum piece_kind {
     PLAIN, /* any other tensor */
     PACKED,
@@ -226,7 +227,8 @@ static fsdp_status begin_weight(folder_run *run, const fsdp_checkpoint_entry *fr
     return run->now.absmax && run->now.codes ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Compute the offset, and quantize the scales. */
+/* Quantize the scales of the weight (double quantization). First compute their mean, which is the
+ * offset. */
 static void quantize_scales(folder_run *run)
 {
     weight *w = &run->now;

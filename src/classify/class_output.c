@@ -139,8 +139,9 @@ static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
     return FSDP_OK;
 }
 
-/* Return true if the columns include `name`. The search begins at index *at. *at is set to the
- * index after the column that was found, because most rows have the same keys in the same order. */
+/* Return true if the columns include `name`. Begin the search at index *at, and set *at to the
+ * index after the column that was found. Most rows have the same keys in the same order, so the
+ * search mostly succeeds at once. */
 static bool has_column(const fsdp_class_output *o, const char *name, size_t *at)
 {
     for (size_t i = 0; i < o->n_columns; i++) {

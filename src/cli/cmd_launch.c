@@ -24,7 +24,7 @@
 
 /* Read one entry of --redirects or --tee, and move *at past the entry and the comma after it. If
  * `by_rank` is true, the entry has the form RANK:STREAMS, and *rank is set to RANK. Otherwise the
- * entry is just STREAMS, and *rank is not set. *bits is set to STREAMS, as a sum of FSDP_STREAM_*.
+ * entry is just STREAMS, and *rank is not set. Set *bits to STREAMS, as a sum of FSDP_STREAM_*.
  * Returns false if there is no valid entry at *at. */
 static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
 {
@@ -43,8 +43,8 @@ static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
     return true;
 }
 
-/* Read the value of --redirects or --tee. `flag` is the name of the option. streams[r] is set to
- * the streams of rank r, for n ranks. The value is one number for all ranks, or a list of the form
+/* Read the value of --redirects or --tee. `flag` is the name of the option. Set streams[r] to the
+ * streams of rank r, for n ranks. The value is one number for all ranks, or a list of the form
  * RANK:STREAMS,RANK:STREAMS. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {

@@ -159,8 +159,8 @@ static bool is_looked_at(const char *name)
     return true;
 }
 
-/* Return a table with the options that only plan has, followed by those of train. *count is set to
- * the number of options. The caller owns the table. Returns NULL when out of memory. */
+/* Return a table with the options that only plan has, followed by those of train. Set *count to the
+ * number of options. The caller owns the table. Returns NULL when out of memory. */
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
@@ -199,7 +199,8 @@ static fsdp_status print_fit(const plan_config *c, int world_size)
     return status;
 }
 
-/* Print the plan of one number of ranks. If an estimate was asked for, print it below. */
+/* Print the plan for one number of ranks. If the user asked for an estimate, print it below the
+ * plan. */
 static fsdp_status print_plan(const plan_config *c, int world_size)
 {
     fsdp_plan *made;

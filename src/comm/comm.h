@@ -15,10 +15,10 @@
  * the ranks of its host, or only for the bytes that it reads.
  *
  * If the ranks of a group are on several hosts, each host has its own memory for the buffer, with
- * the counters of all ranks. A WRITE phase names the bytes that the rank has written:
- * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
- * where the counter becomes visible after the bytes. Bytes that a rank of another host has written,
- * but has not named for a rank of this host, are undefined on this host.
+ * the counters of all ranks. In a WRITE phase, a rank declares with fsdp_phase_wrote() which bytes
+ * it writes. When the phase ends, the bytes and the counter are sent to the other hosts, where the
+ * counter becomes visible after the bytes. Bytes that a rank of another host has written, but has
+ * not declared for a rank of this host, are undefined on this host.
  *
  * Every phase has an fsdp_phase_info. A rank compares its info with the infos of its peers for the
  * phase with the same number. If two ranks have different infos, all ranks return an error that
@@ -97,11 +97,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
  * phase of the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
-/* Name `bytes` bytes at `offset` that this rank writes in the open WRITE or REWRITE phase. They
- * must be written when the phase ends. Rank `reader` of the group, or every rank if `reader` is
- * FSDP_ALL_READERS, reads these bytes in the next READ phases. Ranks of other hosts get these bytes
- * and no others. No effect if all ranks are on one host, or if no phase has begun. If memory runs
- * out, the failure is posted, and the next phases of all ranks fail. */
+/* Declare that this rank writes the `bytes` bytes at `offset` in the open WRITE or REWRITE phase.
+ * They must be written when the phase ends. Rank `reader` of the group, or every rank if `reader`
+ * is FSDP_ALL_READERS, reads these bytes in the next READ phases. Ranks of other hosts get these
+ * bytes and no others. No effect if all ranks are on one host, or if no phase has begun. If memory
+ * runs out, the failure is posted, and the next phases of all ranks fail. */
 enum {
     FSDP_ALL_READERS = -1
 };
@@ -109,8 +109,7 @@ void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, siz
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 
-/* Return true if `rank` is the first of the ranks `begin`, begin + 1, ... of the group that is on
- * its host. */
+/* Return true if no rank of the group from `begin` to `rank` - 1 is on the host of `rank`. */
 bool fsdp_group_is_first_of_host(const fsdp_group *group, int begin, int rank);
 
 /* Return the address of the group's counters, which keep changing. fsdp_group_get_counters()
@@ -132,8 +131,8 @@ enum {
 };
 /* Each rank sends `pieces` [n] to other ranks or to itself, and gets `recv_bytes` bytes in `recv`.
  * At most one rank may send a piece to a given rank, and the reader must know the size of the
- * piece. If no rank sends it a piece, recv_bytes is 0. A piece is sent to another host only if its
- * reader is on that host. Collective. */
+ * piece. If no rank sends a piece to this rank, recv_bytes is 0. A piece is sent to another host
+ * only if its reader is on that host. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces,
                                                  size_t n, void *recv, size_t recv_bytes);
 /* Return true if the ranks of the group are on several hosts. Return false if `group` is NULL. */

@@ -125,7 +125,8 @@ struct fsdp_shared_buffer {
     size_t n_ranges, cap_ranges;
     bool range_lost;            /* memory ran out for `ranges`, and the failure was posted */
     fsdp_shared_buffer *next;   /* in group->buffers */
-    fsdp_shared_buffer **place; /* group->buffers, or the `next` that points to this buffer */
+    fsdp_shared_buffer **place; /* address of the pointer to this buffer: &group->buffers, or &next
+                                   of the previous buffer */
 };
 
 struct fsdp_group {

@@ -147,7 +147,7 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
     return FSDP_OK;
 }
 
-/* Consecutive calls for one reader often name adjacent ranges. So extend the last range if
+/* Consecutive calls for one reader often declare adjacent ranges. So extend the last range if
  * possible. */
 void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
 {

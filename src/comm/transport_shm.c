@@ -288,10 +288,10 @@ static fsdp_status hand_over(fsdp_group *parent, fsdp_shm *own, int to, int peer
 }
 
 /* Called on the first rank of the parent on each host. All rank numbers here are ranks in the
- * parent. roots[r] is the first rank on r's host of the new group that contains rank r, or -1 if
- * rank r is in no new group or alone in its new group. Each new group needs, on each host, one
- * socket pair between its first rank there and every other rank of the group there. Create these
- * pairs, and send the two ends of each pair to its two ranks. */
+ * parent. If rank r is in a new group with other ranks, roots[r] is the first rank of that group on
+ * r's host. Otherwise roots[r] is -1. On each host, a new group needs one socket pair between its
+ * first rank there and each of its other ranks there. Create these pairs, and send the two ends of
+ * each pair to its two ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 fsdp_shm *own)
 {

@@ -13,7 +13,7 @@
 /* A block of memory that several ranks share. Each rank that has attached the block has a reference
  * to it. `agreed` is set when all ranks have agreed that they have attached the block. When the
  * last reference to a block is released and `agreed` is set, the block is freed. If `agreed` is not
- * set, the block is not freed, and `kept` is set, because a slow rank may be about to attach it:
+ * set, the block is not freed, and `kept` is set. A slow rank may be about to attach such a block:
  * after an abort, fast ranks release the block before the slow rank has seen the abort. The world's
  * own block is the control block. All ranks release it when they end. When it is freed, all kept
  * blocks are freed, too. */

@@ -137,7 +137,7 @@ static bool is_checkpoint(const char *name)
 static bool is_passed_over(const char *name)
 {
     return name[0] == '.' || fsdp_ends_with(name, ".ranks") ||
-           fsdp_atomic_directory_is_unfinished(name);
+           fsdp_atomic_directory_is_unfinished(name, NULL);
 }
 
 static fsdp_status scan_folder(fsdp_scan *scan, int dir, const char *path, int depth);

@@ -40,7 +40,7 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Return the part that example `index` comes from. *within is set to the number of earlier examples
+/* Return the part that example `index` comes from. Set *within to the number of earlier examples
  * from that part in the same epoch of the mixture (b in Note [Mixtures]). */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {

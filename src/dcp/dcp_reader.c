@@ -652,7 +652,8 @@ static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chu
     return fsdp_block_check_range(file->check, from + begin, end - begin);
 }
 
-/* Like copy_checked(), for a remote file of this library. */
+/* Like copy_checked(), for a file that this rank reads through file->remote (Note [Remote files] in
+ * src/dcp/remote_files.h). */
 static fsdp_status copy_remote(const wanted *w, const data_file *file, const fsdp_dcp_chunk *chunk,
                                const overlap *o, const fsdp_checkpoint_entry *entry, size_t begin,
                                size_t end)

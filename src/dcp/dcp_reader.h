@@ -73,8 +73,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_rows(const fsdp_dcp_reader *reader,
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_box(const fsdp_dcp_reader *reader,
                                                 const fsdp_dcp_item *item, const int64_t *offsets,
                                                 const int64_t *sizes, void *out);
-/* Read the plain value `item`. *archive is set to an archive whose root is the value. The caller
- * owns it and must destroy it before the reader. */
+/* Read the plain value `item`. Set *archive to an archive whose root is the value. The caller owns
+ * the archive and must destroy it before the reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item,
                                                   fsdp_torch_archive **archive);

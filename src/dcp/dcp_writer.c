@@ -57,9 +57,9 @@ typedef struct ranked_box {
 struct fsdp_dcp_job {
     fsdp_group_place place;
     fsdp_disks disks; /* which ranks see the same directory */
-    /* On the leader of a disk (rank 0, if all ranks see the same directory), the temporary
-     * directory. NULL once this directory has its final name. NULL on all other ranks. If
-     * place.is_there, no rank makes a directory, so this is NULL on all ranks. */
+    /* The temporary directory. Only the leader of a disk has one (rank 0, if all ranks see the same
+     * directory). NULL on all other ranks, and on the leader once the directory has its final name.
+     * If place.is_there, no rank makes a directory, so this is NULL on all ranks. */
     fsdp_atomic_directory *target;
     char dir[PATH_MAX]; /* path of the directory before it gets its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */

@@ -1,14 +1,14 @@
 /* Reads files that only other hosts have.
  *
- * Note [Remote files]. Each rank names the same files, and says which of them its host has. A rank
- * that needs bytes of another file asks a rank that has it. Requests and bytes are exchanged in
- * rounds, which are collective: in each round, a rank may ask for up to FSDP_PIECE_BYTES bytes, and
- * it sends what the other ranks have asked it for. So a rank may call fsdp_remote_files_read() only
- * in a session, in which no rank calls another collective. A rank that needs no more bytes ends its
- * session with fsdp_remote_files_end(). This function sends bytes to the other ranks until all of
- * them have ended the session, too. If a rank fails, it ends its session with its error. The other
- * ranks then give up, and all
- * ranks leave the session after the same round. */
+ * Note [Remote files]. All ranks pass the same list of file names, and each rank says which of the
+ * files its host has. A rank that needs bytes of another file asks a rank that has it. Requests and
+ * bytes are exchanged in rounds, which are collective: in each round, a rank may ask for up to
+ * FSDP_PIECE_BYTES bytes, and it sends what the other ranks have asked it for. So a rank may call
+ * fsdp_remote_files_read() only in a session, in which no rank calls another collective. A rank
+ * that needs no more bytes ends its session with fsdp_remote_files_end(). This function sends bytes
+ * to the other ranks until all of them have ended the session, too. If a rank fails, it ends its
+ * session with its error. The other ranks then give up, and all ranks leave the session after the
+ * same round. */
 #pragma once
 #include <stdint.h>
 

@@ -54,8 +54,8 @@ FSDP_PRINTF(2, 3) const char *fsdp_foreign_text(fsdp_foreign_run *run, const cha
 /* Add a sentence to the notes of the report. */
 FSDP_PRINTF(2, 3)
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...);
-/* Read the value of `item`, which is in the optimizer's source. The value must be plain, or a
- * tensor with one element; otherwise *known is set to false. The run's arena owns the memory. */
+/* Read the value of `item`, which is in the optimizer's source. If the value is neither plain nor a
+ * tensor with one element, set *known to false. The run's arena owns the memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp_source_item *item,
                                                fsdp_plain *value, bool *known);
 /* The key below which state_dict() of a bitsandbytes optimizer has all states except "step". */

@@ -59,9 +59,9 @@ typedef struct fsdp_foreign_optimizer {
     bool by_number;
 } fsdp_foreign_optimizer;
 
-/* Find the place of the optimizer's state. `all` has every name of every parameter. optimizer->base
- * is set to NULL if there is no such state. Returns FSDP_ERR_INVALID if two places fit equally
- * well; the message names them. */
+/* Find the place of the optimizer's state. `all` has every name of every parameter. Set
+ * optimizer->base to NULL if there is no such state. Returns FSDP_ERR_INVALID if two places fit
+ * equally well; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_optimizer(const fsdp_foreign_names *names,
                                                         const fsdp_parameter_list *all,
                                                         fsdp_foreign_optimizer *optimizer);

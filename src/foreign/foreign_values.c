@@ -52,8 +52,8 @@ static double double_of(float f)
     return strtod(text, NULL);
 }
 
-/* Read a tensor with one element, such as a learning rate or a number of steps. *known is set to
- * false if the tensor has more elements or an unexpected dtype. */
+/* Read a tensor with one element, such as a learning rate or a number of steps. Set *known to false
+ * if the tensor has more elements or an unexpected dtype. */
 static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
                              fsdp_plain *value, bool *known)
 {

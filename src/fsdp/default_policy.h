@@ -3,10 +3,10 @@
 #pragma once
 #include <fsdp/fsdp.h>
 
-/* Return the policy for a model. *block_classes is a NULL-terminated list of the class names of the
- * model's blocks, as in fsdp_model_info.block_classes. The policy stores the address of the
- * caller's variable *block_classes, not the list. So this variable must exist as long as the policy
- * is used. */
+/* Return the policy for a model. `block_classes` points to a variable of the caller. The value of
+ * this variable is a NULL-terminated list of the class names of the model's blocks, as in
+ * fsdp_model_info.block_classes. The policy stores the pointer `block_classes`, so the variable
+ * must exist as long as the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
 /* Set those controls of the units for which fsdp_fully_shard_options has no field, such as
  * unshard_in_backward. The policy cannot set these controls when it makes the units. Call this

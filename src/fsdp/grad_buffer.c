@@ -446,9 +446,9 @@ static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 
 /* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
  * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
- * its touched rows. Also name the elements that the peers read (fsdp_buffer_wrote()). But if the
- * ranks of a host will add up their whole gradients, do not name the elements of these gradients:
- * fsdp_grad_hosts_add_up() names the sums. */
+ * its touched rows. Also declare which elements the peers read (fsdp_buffer_wrote()). But if the
+ * ranks of a host will add up their whole gradients, do not declare the elements of these
+ * gradients: fsdp_grad_hosts_add_up() declares the sums. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);

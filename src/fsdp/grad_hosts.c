@@ -138,10 +138,11 @@ fsdp_status fsdp_grad_hosts_add_up(const fsdp_grad_buffer *b, const fsdp_grad_so
 
 /* --- adding the terms of all hosts --- */
 
-/* List in `first` the first part of each term of a block, and return the number of terms. The order
- * is such that the kernel tree_sum adds the terms as the binary tree over all parts of the block
- * does. If there are three terms, tree_sum begins with the first two. In the tree, these are the
- * two terms that have one part each. If there are not three terms, they are in their own order. */
+/* List in `first` the first part of each term of a block, and return the number of terms. The
+ * kernel tree_sum must add the terms in the same order as the binary tree over all parts of the
+ * block. Usually this is the order of the ranks. But if there are three terms, tree_sum adds the
+ * first two of them first, and the tree first adds the two terms that have one part each. So list
+ * these two terms first. */
 static int list_terms(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                       const fsdp_grad_range *range, int first[FSDP_SUM_BLOCK])
 {

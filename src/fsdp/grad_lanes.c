@@ -54,7 +54,7 @@ static fsdp_phase_info phase_of(const fsdp_grad_buffer *b, fsdp_phase_kind kind)
 
 /* --- writing --- */
 
-/* Name p's elements in this rank's lane for the ranks that read them. */
+/* Declare which ranks read p's elements in this rank's lane (fsdp_buffer_wrote()). */
 static void name_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p)
 {
     const int64_t numel = fsdp_tensor_numel(p->local), place = (int64_t)p->grad.lane_offset;

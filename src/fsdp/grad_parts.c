@@ -91,7 +91,7 @@ void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                           (size_t)n * sizeof(float));
 }
 
-/* Name one range of elements for each rank and each run of p's slice. In a run, the ranges of
+/* For each run of p's slice, declare one range of elements for each rank. In a run, the ranges of
  * neighboring ranks are adjacent. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                                 const fsdp_param *p)

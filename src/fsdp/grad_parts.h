@@ -41,13 +41,13 @@ fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Copy b->flags to this rank's flags in the buffer. No effect on meta and without a group. */
 void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* Name elements [first, first + n) of this rank's part, which rank `reader` reads (or every rank:
- * FSDP_ALL_READERS). Ranks of other hosts get only elements that are named. Call this before the
- * WRITE phase ends. */
+/* Declare with fsdp_buffer_wrote() that rank `reader` (or every rank: FSDP_ALL_READERS) reads
+ * elements [first, first + n) of this rank's part. Only elements that are declared are sent to
+ * ranks on other hosts. Call this before the WRITE phase ends. */
 void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int reader,
                           int64_t first, int64_t n);
-/* Name the elements of p's whole gradient in this rank's part. Each rank reads the rows that it
- * owns. */
+/* Do what fsdp_grad_parts_name() does for all elements of p's whole gradient in this rank's part.
+ * Each rank reads the rows that it owns. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                 const fsdp_param *p);
 /* Return the part of a rank, or the part after the parts of all ranks (has_results). Return NULL on

@@ -214,8 +214,8 @@ static int owner_of_row(const fsdp_grad_parts *parts, const fsdp_param *p, int64
     return (int)(row / (end > 1 ? end : 1));
 }
 
-/* Name the elements of this rank's list and table that peers read. Every peer reads the list, row 0
- * of the table, and the rows that the peer owns. */
+/* Declare which elements of this rank's list and table the peers read (fsdp_buffer_wrote()). Every
+ * peer reads the list, row 0 of the table, and the rows that the peer owns. */
 static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p)
 {
     const fsdp_row_table *t = &p->grad.table;
@@ -250,8 +250,8 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     name_rows(b, parts, p);
 }
 
-/* Set own->place for rank r's table, whose row i + 1 is the row of ids[i], for i < n. Skip ids of
- * rows that this rank does not sum. */
+/* Row i + 1 of rank r's table contains the gradient of id ids[i], for i < n. Record in own->place
+ * where the table has the rows that this rank sums. Skip all other ids. */
 static void find_own_of(const fsdp_grad_own_rows *own, const fsdp_row_table *t, int r,
                         const int32_t *ids, int64_t n)
 {
@@ -324,7 +324,7 @@ void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own)
     own->place = own->sums = NULL;
 }
 
-/* Write an entry to own->sums for each row of the range that the table of at least one part has.
+/* For each row of the range that is in the table of at least one part, write an entry to own->sums.
  * Return the number of entries. The sum of every other row in the range is zero. */
 static int64_t list_sums(const fsdp_grad_own_rows *own, const fsdp_grad_range *range, int64_t begin,
                          int64_t rows)

@@ -30,9 +30,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b,
                                                  const fsdp_param *p, fsdp_tensor *rows,
                                                  float scale);
 /* Sum the source over all parts, and add this sum to p's sums of earlier micro-steps. If p has no
- * sum to which this sum can be added, it becomes a new partial sum. The new partial sum is stored
- * in the tensor *rows, which then belongs to p, and *rows is set to NULL. If *rows is NULL, a new
- * tensor is created.
+ * sum to which this sum can be added, this sum becomes a new partial sum. The new partial sum is
+ * stored in the tensor *rows, which then belongs to p, and *rows is set to NULL. If *rows is NULL,
+ * a new tensor is created.
  *
  * If `last` is true, no micro-step will follow. Call fsdp_grad_sums_take() with the same `scale`
  * afterwards, to get the total multiplied by `scale`. */

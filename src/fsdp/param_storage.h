@@ -150,7 +150,7 @@ typedef struct fsdp_param_storage {
      * have no copy that an optimizer may write. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
     /* Return the number of bytes that an all-gather of p moves in total. If the function is NULL,
-     * it moves all elements in param_dtype. */
+     * the all-gather moves all elements in param_dtype. */
     uint64_t (*gathered_bytes)(const fsdp_param *p);
     /* Return how many bytes the pools may keep between steps for a trained shard of `numel`
      * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`
@@ -215,8 +215,8 @@ static inline fsdp_phase_info fsdp_param_memory_phase(const fsdp_param_memory *m
     return fsdp_param_context_phase(m->context, kind, dtype,
                                     (uint64_t)m->logical_numel * fsdp_dtype_size(dtype));
 }
-/* Begin and end a write of this rank's rows or parts of a shared buffer. *writers is the number of
- * open writes. All open writes share one WRITE phase, which `info` describes. @{ */
+/* Begin and end a write of this rank's rows or parts, which are in a shared buffer. *writers is the
+ * number of open writes. All open writes share one WRITE phase, which `info` describes. @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_begin_write(fsdp_buffer *buffer,
                                                           const fsdp_phase_info *info,
                                                           int *writers);

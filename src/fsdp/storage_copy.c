@@ -82,7 +82,8 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
-/* Name the rows that this rank has written, so that the peers on other hosts get them. */
+/* Declare which rows this rank has written (fsdp_buffer_wrote()), so that the peers on other hosts
+ * get them. */
 static void report_own_rows(const fsdp_copy_memory *m)
 {
     const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
@@ -177,8 +178,8 @@ static fsdp_status keep_part(fsdp_param_memory *base)
     return FSDP_OK;
 }
 
-/* Name this rank's part for its readers, the ranks that keep the same copy. It is enough to name
- * one rank of each host of these ranks. */
+/* Declare which ranks read this rank's part (fsdp_buffer_wrote()): the ranks that keep the same
+ * copy. It is enough to declare one of these ranks on each host. */
 static void name_part(const fsdp_copy_memory *m)
 {
     const fsdp_group *group = m->base.context->shard_group;

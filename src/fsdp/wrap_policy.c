@@ -321,8 +321,9 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* Choose units by size, at and below m, unless `is_in_leaf` (m is inside a leaf module). Set
- * *wrapped to the number of elements that are in chosen units or in joint modules. */
+/* Choose units by size, at and below m. If `is_in_leaf` is true, m is inside a leaf module, and no
+ * unit is chosen. Set *wrapped to the number of elements that are in chosen units or in joint
+ * modules. */
 static fsdp_status choose_by_size(plan *p, fsdp_module *m, bool is_in_leaf, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;

@@ -174,8 +174,7 @@ static fsdp_status answer(conversation *c, const char *text)
     fsdp_json_destroy(status == FSDP_OK ? c->doc : doc);
     if (status == FSDP_OK)
         c->doc = doc;
-    /* The seed of the random numbers of sampling is combined with run->turn, so the random numbers
-     * differ between answers. */
+    /* The random numbers of sampling depend on run->turn, so they differ between answers. */
     c->run->turn = ++c->n_turns;
     return status;
 }

@@ -166,10 +166,10 @@ static char *find_part(const char *dir)
     return NULL;
 }
 
-/* Find out which program wrote trainer_state.json in `dir`. *is_own is true if `fsdp train` wrote
- * it: the file then contains a configuration. *is_trainers is true if transformers wrote it: the
- * file then contains global_step, but no configuration. *model is set to the model in the
- * configuration, or to NULL. The caller owns *model. */
+/* Find out which program wrote trainer_state.json in `dir`. Set *is_own to true if `fsdp train`
+ * wrote it: the file then contains a configuration. Set *is_trainers to true if transformers wrote
+ * it: the file then contains global_step, but no configuration. Set *model to the model in the
+ * configuration, or to NULL if there is none. The caller owns *model. */
 static void read_kind(const char *dir, bool *is_own, bool *is_trainers, char **model)
 {
     fsdp_json *doc = read_document(dir, trainer_state);

@@ -21,6 +21,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
  * all other folders, return FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain_foreign(const char *dir);
 /* Find the model with which a run of `fsdp train` was started. `path` is a checkpoint of the run,
- * or a file or folder in that checkpoint. *model is read from the checkpoint's trainer_state.json.
- * It is NULL if this file does not exist or names no model. The caller frees *model. */
+ * or a file or folder in that checkpoint. Set *model to the model that the checkpoint's
+ * trainer_state.json names, or to NULL if this file does not exist or names no model. The caller
+ * frees *model. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_model_of_run(const char *path, char **model);

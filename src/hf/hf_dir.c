@@ -47,8 +47,8 @@ static char *repository_folder(const char *name)
     return fsdp_strdup_printf("models--%.*s--%s", (int)(slash - name), name, slash + 1);
 }
 
-/* Get cache folder `i`, with ~ expanded. *folder is NULL if the environment variable of this folder
- * is not set. */
+/* Set *folder to cache folder `i`, with ~ expanded, or to NULL if the environment variable of this
+ * folder is not set. */
 static fsdp_status cache_folder(size_t i, char **folder)
 {
     static const struct {
@@ -72,7 +72,8 @@ static fsdp_status cache_folder(size_t i, char **folder)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Read the hash in the file refs/main of a repository. *hash is NULL if there is no such file. */
+/* Set *hash to the hash in the file refs/main of a repository, or to NULL if there is no such
+ * file. */
 static fsdp_status read_ref(const char *repository, char **hash)
 {
     size_t bytes;
@@ -94,8 +95,8 @@ static fsdp_status read_ref(const char *repository, char **hash)
     return status;
 }
 
-/* For a repository without refs/main, get the hash of its snapshot. Return an error if the folder
- * `snapshots` does not contain exactly one snapshot. */
+/* For a repository without refs/main, set *hash to the hash of its snapshot. Return an error if the
+ * folder `snapshots` does not contain exactly one snapshot. */
 static fsdp_status only_snapshot(const char *snapshots, char **hash)
 {
     char **names;
@@ -131,8 +132,8 @@ static fsdp_status find_snapshot(const char *repository, const char *snapshots, 
     return status;
 }
 
-/* Find the snapshot of the repository `cache`/`folder`. If the repository does not exist, *dir is
- * not changed. */
+/* Set *dir to the snapshot of the repository `cache`/`folder`. If the repository does not exist, do
+ * not change *dir. */
 static fsdp_status look_into(const char *cache, const char *folder, char **dir)
 {
     char *repository = fsdp_path_join(cache, folder);

@@ -13,8 +13,8 @@ bool fsdp_shard_is_name(const char *name);
 /* Return true if fsdp_shard_is_name() is true for the name of at least one file in the folder
  * `dir`. */
 bool fsdp_shard_is_folder(const char *dir);
-/* Parse DCP_SHARDING_INFO in the header of `file`. It says where each part begins in its tensor.
- * The caller owns *info, which is NULL if the header does not have this key. */
+/* Parse DCP_SHARDING_INFO in the header of `file`. This key says where each part begins in its
+ * tensor. The caller owns *info, which is NULL if the header does not have this key. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, const char *path,
                                                  fsdp_json **info);
 /* Return FSDP_ERR_UNSUPPORTED if `file` contains only one rank's part of a model. */

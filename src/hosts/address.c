@@ -25,7 +25,8 @@ fsdp_status fsdp_endpoint_read(const char *text, int default_port, fsdp_endpoint
     if (bracketed && host[length] == ']' && host[length + 1] == ':')
         port = host + length + 2;
     else if (!bracketed && colon && strchr(text, ':') == colon) {
-        /* Several colons without brackets are an IPv6 address without a port. */
+        /* There is one colon, so a port follows it. A text with several colons and no brackets
+         * would be an IPv6 address without a port. */
         port = colon + 1;
         length = (size_t)(colon - host);
     }

@@ -68,7 +68,7 @@ static fsdp_status flush(fsdp_link *link)
 }
 
 /* Read what has arrived, but at most one message and its frame, so that the memory that a peer can
- * occupy is bounded. *at_end is set to true if the peer has closed the connection. */
+ * occupy is bounded. Set *at_end to true if the peer has closed the connection. */
 static fsdp_status receive(fsdp_link *link, bool *at_end)
 {
     const size_t most = link->stage == FSDP_LINK_OPEN

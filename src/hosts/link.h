@@ -1,12 +1,13 @@
 /* A connection between two launchers that have proved to each other that they know the job secret.
  *
  * Note [How launchers authenticate]. All other launchers connect to the first launcher of the job.
- * One that connects sends a random nonce. The first launcher answers with a nonce of its own and
- * the HMAC of both nonces under the secret. The other launcher checks it, and answers with its own.
- * The two launchers put different words in front of the nonces, so neither HMAC can be a copy of
- * the other. Each message after that carries an HMAC of its direction, its number and its bytes.
- * The key of this HMAC is derived from the secret and both nonces. So nothing can be inserted,
- * repeated, reordered or changed. Messages are not encrypted; they contain no secret.
+ * A launcher that connects sends a random nonce. The first launcher answers with a nonce of its own
+ * and the HMAC of both nonces under the secret. The other launcher checks this HMAC, and answers
+ * with an HMAC of its own. The two launchers put different words in front of the nonces, so neither
+ * HMAC can be a copy of the other. Each message after that carries an HMAC of its direction, its
+ * number and its bytes. The key of this HMAC is derived from the secret and both nonces. So nothing
+ * can be inserted, repeated, reordered or changed. Messages are not encrypted; they contain no
+ * secret.
  *
  * All calls return at once: the connection does not block. A launcher that waits polls `fd` for
  * fsdp_link_events(). */

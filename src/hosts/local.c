@@ -245,8 +245,8 @@ static void process_left(fsdp_local *local, fsdp_local_process *p)
 
 static void read_process(fsdp_local *local, size_t i)
 {
+    /* Handling a message may close the descriptor, so check it before each message. */
     while (local->processes[i].fd >= 0) {
-        /* A message may make the launcher close the process. */
         fsdp_local_process *p = &local->processes[i];
         fsdp_hosts_message m;
         bool taken, ended;

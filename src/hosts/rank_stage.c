@@ -77,8 +77,8 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
         return send_result(fd, &attempt);
     if (*exit_code) {
         fprintf(stderr, "fsdp launch: %s\n", attempt.message);
-        fsdp_mpich_abort(
-            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the other ranks */
+        fsdp_mpich_abort(*exit_code); /* if the rank failed before MPI_Init(), Hydra would otherwise
+                                         wait for the other ranks */
     }
     return FSDP_OK;
 }

@@ -7,7 +7,7 @@
  * the number of the rank in the environment. argv[1...] are absent if a launcher runs on this host,
  * which then sends the plan. Otherwise argv[1] is the number of an fsdp_bind, argv[2] lists the
  * number of ranks of each host, such as 2,2, and argv[3 + l] is the plan of local rank l in
- * hexadecimal digits. *exit_code is set to the exit code that MPI's daemon gets. */
+ * hexadecimal digits. Set *exit_code to the exit code that MPI's daemon gets. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_stage(int argc, char **argv, int *exit_code);
 
 /* Run as MPI's launch agent. argv[1] is the name of a host, and the other words are the command

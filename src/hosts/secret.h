@@ -21,14 +21,14 @@ typedef struct fsdp_job_secret {
     uint8_t key[FSDP_MAC_BYTES]; /* derived from the text of the secret */
 } fsdp_job_secret;
 
-/* Read the secret. `path` is the value of --job-secret-file, or NULL. *found is set to false if
- * there is no secret. $FSDP_JOB_SECRET is removed from the environment, even
- * if the secret comes from a file, so that ranks do not get it.
+/* Read the secret. `path` is the value of --job-secret-file, or NULL. Set *found to false if there
+ * is no secret. Remove $FSDP_JOB_SECRET from the environment, even if the secret comes from a file,
+ * so that ranks do not get it.
  * @return FSDP_ERR_INVALID for a secret that is too short, or a file that others may read;
  * FSDP_ERR_UNSUPPORTED in a build without nettle */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret,
                                                  bool *found);
-/* Make a random secret. Its text is written to `text`. */
+/* Make a random secret, and write its text to `text`. */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_make(fsdp_job_secret *secret,
                                                  char text[FSDP_SECRET_TEXT]);
 /* Derive the key from a text. */

@@ -164,10 +164,10 @@ void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_
 /* Make a folder for this run, and set launch->log_dir to its path. Its name is <run_id>_<random>.
  * Its parent is `log_dir`; if that is NULL, it is $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir);
-/* Open the rank's files, pipes and error file. Call this before fork. stdio[0] is set to the
+/* Open the rank's files, pipes and error file. Call this before fork. Set stdio[0] to the
  * descriptor that becomes the rank's stdout, and stdio[1] to the descriptor that becomes its
- * stderr. A value of -1 means that the rank writes to the launcher's stream. The caller closes
- * these descriptors. */
+ * stderr. -1 means that the rank writes to the launcher's stream. The caller closes these
+ * descriptors. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int round,
                                                   fsdp_rank_process *process, int stdio[2]);
 /* Read what has arrived in the pipe, without waiting and up to a limit, and copy it to the file and

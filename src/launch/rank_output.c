@@ -81,7 +81,7 @@ static fsdp_status open_log(const char *folder, const char *name, int *fd)
     return FSDP_OK;
 }
 
-/* Open a pipe. tee->pipe is set to its reading end. */
+/* Open a pipe. Set tee->pipe to its reading end. */
 static fsdp_status open_pipe(fsdp_tee *tee, int *writing_end)
 {
     int ends[2];

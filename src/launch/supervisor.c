@@ -419,7 +419,7 @@ static fsdp_status start_all(supervisor *s, int round, const sigset_t *mask)
     return FSDP_OK;
 }
 
-/* Block the signals that the poll loop handles, and open the signalfd. *before is set to the signal
+/* Block the signals that the poll loop handles, and open the signalfd. Set *before to the signal
  * mask before this call. If SIGHUP was ignored when the launcher started (nohup), the poll loop
  * does not handle it, and it stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)

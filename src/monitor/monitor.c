@@ -119,8 +119,9 @@ static void note_memory(fsdp_monitor *m)
 }
 
 /* An event function of fsdp_unit_observer. Add the time that this rank has waited since the
- * previous event to the waiting time of this event's unit. This is right because a rank waits
- * during a gather or a reduce, and the event of a gather or a reduce is reported after its end. */
+ * previous event to the waiting time of this event's unit. A rank waits mostly in gathers and
+ * reduces, whose events are reported after their end. The waits of other collectives, such as the
+ * norm of the gradients, are added to the unit of the next event. */
 static void take_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     fsdp_monitor *m = self;

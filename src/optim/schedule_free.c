@@ -94,7 +94,8 @@ static void begin_group(fsdp_optimizer_options *options)
     o->weight_sum += weight_of(o);
 }
 
-/* Returns by which part of the way to z the parameter moves, in a step or when the mode changes. */
+/* Returns the fraction of the way to z by which the parameter moves, in a step or when the mode
+ * changes. */
 static double average_of(const fsdp_schedule_free_options *o, bool is_step)
 {
     if (is_step)

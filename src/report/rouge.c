@@ -189,7 +189,7 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 typedef struct lcs {
     uint64_t *rows;  /* [number of distinct tokens in the reference + 1, words] */
     uint64_t *state; /* [words] */
-    /* [number of tokens in the token_table + 1] row_of[t] is the index in `rows` of token t */
+    /* [number of tokens in the token_table + 1]: row_of[t] is the index of token t in `rows` */
     int32_t *row_of;
     size_t rows_cap, state_cap, words;
     const token_list *reference;

@@ -93,7 +93,7 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
  * checkpoint is found in it, add the folder itself. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
-    if (fsdp_atomic_directory_is_unfinished(name)) /* written by a run that was killed */
+    if (fsdp_atomic_directory_is_unfinished(name, NULL)) /* written by a run that was killed */
         return FSDP_OK;
     if (fsdp_parts_is_dcp(path) || is_weights_file(path))
         return fsdp_parts_add(parts, path);

@@ -95,7 +95,7 @@ static fsdp_status survey_entries(const survey *s, const char *dir, const fsdp_s
         char *path = fsdp_path_join(dir, names[i]);
         if (!path)
             return FSDP_ERR_NOMEM;
-        if (!fsdp_atomic_directory_is_unfinished(names[i]) &&
+        if (!fsdp_atomic_directory_is_unfinished(names[i], NULL) &&
             !is_of_main(main, dir, path, names[i]))
             status = survey_entry(s, path, names[i], depth);
         fsdp_free(path);

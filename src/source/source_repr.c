@@ -63,8 +63,8 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 }
 
 /* Append a value as Python shows it. Stop when the text is longer than `max` bytes. Each call
- * appends at least one byte before it calls itself. So the limit ends the recursion even for a list
- * that contains itself. */
+ * appends at least one byte before it calls itself. So the limit ends the recursion early even if a
+ * hostile file has an enormous number of paths to its values. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;

@@ -332,7 +332,8 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, "step");
     /* Only SGD's state dict has no number of steps. If the dict has a momentum_buffer for this
      * parameter, SGD has taken at least one step. SGD need not know how many steps, so 1 is enough.
-     * For other optimizers, steps_of() overwrites this value. */
+     * For other optimizers, this value is overwritten: by steps_of() or, for Schedule-Free AdamW,
+     * by read_dict(). */
     run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }

@@ -35,7 +35,7 @@ static range ranges[MOST_RANGES]; /* protected by the lock */
 static struct sigaction before;
 /* The protection key of fake memories, or -1 if the processor or the system has none. */
 static int key = -1;
-/* This thread has called open so many more times than close for memories with the key. */
+/* for memories with the key: how many more times this thread has called open than close */
 static _Thread_local int n_open_by_thread;
 
 /* --- faults --- */

@@ -344,8 +344,8 @@ static fsdp_status read_max_length(configuration *c)
 }
 
 /* Return true if the class of transformers 5 has token_type_ids in its model_input_names. If no
- * class is given, the name of the file decides: a vocab.txt is a file of BERT, whose tokenizers
- * have token_type_ids, and a tokenizer.json can be one. */
+ * class is given, return true for a vocab.txt, which belongs to BERT, and for a tokenizer.json,
+ * which may belong to a class that has token_type_ids. */
 static bool class_has_type_ids(const char *class_name, const char *path)
 {
     static const char known[] = " BertTokenizer ElectraTokenizer MobileBertTokenizer "

@@ -68,10 +68,10 @@ struct fsdp_tokenizer {
     bool always_tracked;
     bool split_special_tokens, truncate_left;
     bool clean_up;                    /* clean_up_tokenization_spaces of tokenizer_config.json */
-    bool clean_up_bpe;                /* the key of tokenizer_config.json that applies clean_up to
-                                       * BPE, too */
+    bool clean_up_bpe;                /* true: clean_up applies to BPE, too; the key in
+                                       * tokenizer_config.json has a longer name */
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
-    int64_t model_max_length;         /* 0: none */
+    int64_t model_max_length;         /* 0: no limit */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */
     int32_t first_sentinel, extra_ids;
 };

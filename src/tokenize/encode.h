@@ -61,7 +61,7 @@ void fsdp_encoded_fini(fsdp_encoded *encoded);
 /* Replace the contents of *out by the encoded records of `batch`. Errors contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_encode_batch(const fsdp_encode_form *form,
                                               const fsdp_record_batch *batch, fsdp_encoded *out);
-/* Encode record `i` of the batch to out->example, where the caller reads the result. *cut is set to
+/* Encode record `i` of the batch to out->example, where the caller reads the result. Set *cut to
  * the number of ids that were cut off by a length limit. */
 FSDP_MUST_CHECK fsdp_status fsdp_encode_record(const fsdp_encode_form *form,
                                                const fsdp_record_batch *batch, size_t i,

@@ -30,8 +30,8 @@ bool fsdp_output_is_file(const char *path);
 
 /* Begin the output or, with options->resume, continue the output of an interrupted run. Set *state
  * to what the interrupted run has written, or to zeros. Return FSDP_ERR_INVALID if there is already
- * an output, complete or unfinished, and neither options->overwrite nor options->resume allows to
- * replace or continue it. */
+ * an output, complete or unfinished, and neither options->overwrite nor options->resume allows
+ * replacing or continuing it. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_begin(const fsdp_output_options *options,
                                               fsdp_tokenize_state *state, fsdp_token_output **out);
 /* Append the rows of `encoded` to the files, and add their counts to *state. */

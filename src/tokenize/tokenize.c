@@ -288,8 +288,8 @@ static void print_lines(FILE *out, const char *text)
         fprintf(out, "%s\n", text);
 }
 
-/* Print how many tokens of the data are not in the output, which lists of its rows are not, and
- * why, in one line. */
+/* Print one line about the parts of the data that are not in the output, and why: tokens, and lists
+ * of the rows. Print nothing if the output has everything. */
 static void print_losses(const tokenize_run *r)
 {
     const char *separator = "";

@@ -76,7 +76,7 @@ typedef struct fsdp_tokenize_inputs {
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_inputs_open(const fsdp_tokenize_config *config,
                                                       fsdp_tokenize_inputs *inputs);
 void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *inputs);
-/* Create a progress bar that counts MiB of text. *bar is set to NULL if no bar is to be shown. */
+/* Create a progress bar that counts MiB of text. Set *bar to NULL if no bar is shown. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
                                               const fsdp_tokenize_inputs *inputs,
                                               const char *description, fsdp_progress **bar);

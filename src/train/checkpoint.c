@@ -148,6 +148,6 @@ fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
         return FSDP_OK;
     FSDP_TRY(fsdp_async_checkpoint_end(t));
     return fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
-                                    ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir)
+                                    ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir, NULL)
                                     : FSDP_OK);
 }

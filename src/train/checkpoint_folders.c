@@ -169,7 +169,19 @@ fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours, int64_t **
     return FSDP_OK;
 }
 
-fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
+/* Print a note if `name` is that of an unfinished checkpoint in `folder` that another host wrote.
+ */
+static void note_of_other_host(const char *folder, const char *name, FILE *notes)
+{
+    bool is_local = false;
+    if (fsdp_atomic_directory_is_unfinished(name, &is_local) && !is_local)
+        fprintf(notes,
+                "note: %s/%s is an unfinished checkpoint that another host has begun; remove it if "
+                "that run has ended\n",
+                folder, name);
+}
+
+fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder, FILE *notes)
 {
     char **names;
     size_t count;
@@ -182,6 +194,8 @@ fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
         char *path = step >= 0 && *rest == '.' ? fsdp_checkpoint_path_of_step(folder, step) : NULL;
         if (path)
             fsdp_atomic_directory_sweep(path, 0);
+        if (path && notes)
+            note_of_other_host(folder, names[i], notes);
         fsdp_free(path);
     }
     fsdp_free(names);

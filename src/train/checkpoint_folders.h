@@ -52,5 +52,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old_on_disks(
  * the first call, rank 0 prints that each disk has only some of the files, and the command that
  * collects them in one folder. */
 void fsdp_checkpoint_print_disks(fsdp_trainer *t, const char *path, const fsdp_disks *disks);
-/* Remove from `folder` the checkpoints that a killed run was writing or removing. */
-FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder);
+/* Remove from `folder` the checkpoints that a killed run of this host was writing or removing. If
+ * `notes` is not NULL, print there which ones remain because they are those of other hosts. */
+FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder, FILE *notes);

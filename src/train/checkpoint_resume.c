@@ -252,7 +252,7 @@ static fsdp_status refuse_other_places(const fsdp_trainer *t)
 static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
 {
     if (t->config->save_strategy != FSDP_SAVE_NO)
-        FSDP_TRY(fsdp_checkpoint_remove_unfinished(t->checkpoint_dir));
+        FSDP_TRY(fsdp_checkpoint_remove_unfinished(t->checkpoint_dir, t->out));
     if (!t->config->resume)
         return FSDP_OK;
     if (strcmp(t->config->resume, "auto") != 0)
@@ -365,8 +365,9 @@ static fsdp_status choose_on_hosts(const fsdp_trainer *t, choice *out)
     const bool is_auto = t->config->resume && strcmp(t->config->resume, "auto") == 0;
     const char *given = is_auto ? t->checkpoint_dir : t->config->resume;
     if (t->config->save_strategy != FSDP_SAVE_NO)
-        FSDP_TRY(fsdp_agree(t->group, leads ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir)
-                                            : FSDP_OK));
+        FSDP_TRY(fsdp_agree(t->group,
+                            leads ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir, t->out)
+                                  : FSDP_OK));
     if (!given)
         return FSDP_OK;
     int32_t kind = is_auto ? GIVEN_FOLDER : kind_of_given(given);

@@ -134,8 +134,8 @@ static fsdp_status check_count(const fsdp_train_config *c, const fsdp_found_labe
 }
 
 /* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, keep at most labels->problem_type, except for names of classes that only the rows
- * have. */
+ * --class-names, it does not, unless only the rows have names of classes; but labels->problem_type
+ * is kept if the rows have several labels. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {

@@ -315,6 +315,7 @@ typedef struct fsdp_train_config {
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
     /* like evaluation_steps, but also validate at the end of each epoch, as in Lit-GPT's scripts;
+     * 0: not given
        0: not given
      */
     double eval_step_interval;

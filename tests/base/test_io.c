@@ -378,25 +378,45 @@ TEST(a_home_directory_is_not_replaced)
 
 TEST(names_of_unfinished_folders_are_known)
 {
-    ASSERT(fsdp_atomic_directory_is_unfinished("checkpoint-5.fsdp-tmp-123-0123456789abcdef"));
-    ASSERT(fsdp_atomic_directory_is_unfinished("a.b.fsdp-old-7-0123456789abcdef"));
+    ASSERT(fsdp_atomic_directory_is_unfinished(
+        "checkpoint-5.fsdp-tmp-123-01234567-0123456789abcdef", NULL));
+    ASSERT(fsdp_atomic_directory_is_unfinished("a.b.fsdp-old-7-01234567-0123456789abcdef", NULL));
     static const char *const others[] = {
         "a.tmp-123",
         "a.old-20251122",
         "a.fsdp-tmp-",
         "a.fsdp-tmp-123",
         "a.fsdp-tmp-123-",
-        "a.fsdp-tmp--0123456789abcdef",
-        "a.fsdp-tmp-12b-0123456789abcdef",
-        "a.fsdp-tmp-123-0123456789abcde",
-        "a.fsdp-old-123-0123456789abcdef0",
-        "a.fsdp-old-123-0123456789abcdeg",
-        "a.fsdp-tmp-123-0123456789abcdef.pt",
-        "fsdp-tmp-123-0123456789abcdef",
+        "a.fsdp-tmp--01234567-0123456789abcdef",
+        "a.fsdp-tmp-12b-01234567-0123456789abcdef",
+        "a.fsdp-tmp-123-01234567-0123456789abcde",
+        "a.fsdp-old-123-01234567-0123456789abcdef0",
+        "a.fsdp-old-123-01234567-0123456789abcdeg",
+        "a.fsdp-tmp-123-01234567-0123456789abcdef.pt",
+        "a.fsdp-tmp-123-0123456789abcdef",
+        "a.fsdp-tmp-123-0123456-0123456789abcdef",
+        "fsdp-tmp-123-01234567-0123456789abcdef",
     };
     for (size_t i = 0; i < FSDP_LENGTH(others); i++)
-        if (fsdp_atomic_directory_is_unfinished(others[i]))
+        if (fsdp_atomic_directory_is_unfinished(others[i], NULL))
             FAIL("%s", others[i]);
+}
+
+/* The digits that stand for this host in temporary names. */
+static const char *own_host(void)
+{
+    static char digits[9];
+    char *name = fsdp_atomic_directory_temporary("model");
+    const char *end = name ? strrchr(name, '-') : NULL;
+    if (end)
+        snprintf(digits, sizeof digits, "%.8s", end - 8);
+    fsdp_free(name);
+    return digits;
+}
+
+static const char *other_host(void)
+{
+    return strcmp(own_host(), "00000001") == 0 ? "00000002" : "00000001";
 }
 
 /* The temporary directory of a killed process is removed, and that of a running one (this one) is
@@ -408,24 +428,32 @@ TEST(what_a_killed_process_left_is_swept)
     if (dead == 0)
         _exit(0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
-    char left[64], aside[64], other[64], model[4096];
-    snprintf(left, sizeof left, "model.fsdp-tmp-%d-0123456789abcdef/part", (int)dead);
-    snprintf(aside, sizeof aside, "model.fsdp-old-%d-0123456789abcdef", (int)dead);
+    char left[96], aside[96], other[96], foreign[96], model[4096];
+    snprintf(left, sizeof left, "model.fsdp-tmp-%d-%s-0123456789abcdef/part", (int)dead,
+             own_host());
+    snprintf(aside, sizeof aside, "model.fsdp-old-%d-%s-0123456789abcdef", (int)dead, own_host());
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT_OK(fsdp_directory_make(in_dir(t, aside)));
+    snprintf(foreign, sizeof foreign, "model.fsdp-tmp-%d-%s-0123456789abcdef", (int)dead,
+             other_host());
+    ASSERT_OK(fsdp_directory_make(in_dir(t, foreign)));
     ASSERT_OK(fsdp_directory_make(in_dir(t, "model.tmp-x")));
     ASSERT_OK(fsdp_directory_make(in_dir(t, "model.old-20251122")));
     snprintf(other, sizeof other, "model.tmp-%d", (int)dead);
     ASSERT_OK(fsdp_directory_make(in_dir(t, other)));
     snprintf(model, sizeof model, "%s", in_dir(t, "model"));
     ASSERT_OK(fsdp_atomic_directory_begin(model, FSDP_EXISTING_UPDATE, &dir));
-    ASSERT_INT(count_entries(t),
-               5); /* model, this process's own, and entries that users named similarly */
+    ASSERT_INT(count_entries(t), 6); /* model, this process's own, that of another host, and entries
+                                        that users named similarly */
     ASSERT(fsdp_path_is_directory(model));
     fsdp_atomic_directory_sweep(model, 0);
     ASSERT(fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
     fsdp_atomic_directory_sweep(model, (int)getpid());
     ASSERT(!fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
+    ASSERT(fsdp_path_is_directory(in_dir(t, foreign)));
+    bool is_local = true;
+    ASSERT(fsdp_atomic_directory_is_unfinished(foreign, &is_local) && !is_local);
+    ASSERT(fsdp_atomic_directory_is_unfinished(aside, &is_local) && is_local);
     fsdp_atomic_directory_discard(dir);
 }
 
@@ -437,12 +465,13 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     if (dead == 0)
         _exit(0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
-    char left[64], own[64], running[64], other[64], folder[64], held[64], path[4096];
-    snprintf(left, sizeof left, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)dead);
-    snprintf(own, sizeof own, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getpid());
-    snprintf(running, sizeof running, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getppid());
+    char left[96], own[96], running[96], other[96], folder[96], held[96], path[4096];
+    snprintf(left, sizeof left, "o.pt.fsdp-tmp-%d-%s-0123456789abcdef", (int)dead, own_host());
+    snprintf(own, sizeof own, "o.pt.fsdp-tmp-%d-%s-0123456789abcdef", (int)getpid(), own_host());
+    snprintf(running, sizeof running, "o.pt.fsdp-tmp-%d-%s-0123456789abcdef", (int)getppid(),
+             own_host());
     snprintf(other, sizeof other, "o.pt.fsdp-tmp-%d-1", (int)dead);
-    snprintf(folder, sizeof folder, "o.pt.fsdp-tmp-%d-0123456789abcdee", (int)dead);
+    snprintf(folder, sizeof folder, "o.pt.fsdp-tmp-%d-%s-0123456789abcdee", (int)dead, own_host());
     const char *const kept[] = {running, other, "o.pt.tmp-1-1", "o.pt.old-20251122", "o.pt.bak"};
     ASSERT_OK(fsdp_file_write(in_dir(t, left), "1", 1));
     ASSERT_OK(fsdp_file_write(in_dir(t, own), "1", 1));
@@ -450,7 +479,7 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
         ASSERT_OK(fsdp_file_write(in_dir(t, kept[i]), "1", 1));
     /* A lock: a process of another container, which only seems to have ended. */
-    snprintf(held, sizeof held, "o.pt.fsdp-tmp-%d-0123456789abcdec", (int)dead);
+    snprintf(held, sizeof held, "o.pt.fsdp-tmp-%d-%s-0123456789abcdec", (int)dead, own_host());
     int lock = open(in_dir(t, held), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     ASSERT(lock >= 0 && flock(lock, LOCK_EX) == 0);
     snprintf(path, sizeof path, "%s", in_dir(t, "o.pt"));
@@ -481,8 +510,9 @@ TEST(what_a_zombie_left_is_swept)
     if (dead == 0)
         _exit(0);
     ASSERT(waitid(P_PID, (id_t)dead, &info, WEXITED | WNOWAIT) == 0);
-    char left[64];
-    snprintf(left, sizeof left, "model.fsdp-tmp-%d-0123456789abcdef/part", (int)dead);
+    char left[96];
+    snprintf(left, sizeof left, "model.fsdp-tmp-%d-%s-0123456789abcdef/part", (int)dead,
+             own_host());
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT(kill(dead, 0) == 0);
     fsdp_atomic_directory_sweep(in_dir(t, "model"), 0);

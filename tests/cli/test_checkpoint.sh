@@ -594,9 +594,9 @@ done
 
 mkdir out-checkpoints
 for step in 9 10; do cp -r "$golden/gpt2_tiny/dcp_step2" out-checkpoints/checkpoint-$step; done
-mkdir out-checkpoints/checkpoint-11 out-checkpoints/checkpoint-12.fsdp-tmp-1-0123456789abcdef
+mkdir out-checkpoints/checkpoint-11 out-checkpoints/checkpoint-12.fsdp-tmp-1-01234567-0123456789abcdef
 cp "$fixtures/torch/state_dict.pt" out-checkpoints/checkpoint-11/model_state_dict.pt
-cp -r "$golden/gpt2_tiny/dcp_step2/." out-checkpoints/checkpoint-12.fsdp-tmp-1-0123456789abcdef
+cp -r "$golden/gpt2_tiny/dcp_step2/." out-checkpoints/checkpoint-12.fsdp-tmp-1-01234567-0123456789abcdef
 run inspect out-checkpoints
 check checkpoints_of_a_folder_are_listed shows '^\| checkpoint-9 +\| torch\.distributed\.checkpoint +\| +65 \| +4885 \| 19\.08 KiB \|$'
 check with_files_in_them shows '^\| checkpoint-11/model_state_dict\.pt +\| torch\.save +\| +4 \|'

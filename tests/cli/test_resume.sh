@@ -375,6 +375,7 @@ check and_counts grep -q '"growth_interval": 7' o-checkpoints/checkpoint-12/trai
 
 # --- killed ---
 # Each of these runs is killed after some more steps; the last one finishes.
+others=o-checkpoints/checkpoint-99.fsdp-tmp-1-00000000-0123456789abcdef
 for way in "1 2 4" "1 2 3"; do
     if [ "$way" = "1 2 3" ]; then
         extra="--dropout 0"
@@ -398,10 +399,13 @@ for way in "1 2 4" "1 2 3"; do
     done
     [ -n "$(checkpoints)" ] && ok "killed_runs_leave_checkpoints_$most" ||
         bad "killed_runs_leave_checkpoints_$most" none
+    mkdir "$others"
     train 1 --save-steps 1 --resume
     curve "killed_on_1_2_and_${most}_ranks_and_ended_on_1" $most want.numbers
 done
 extra=
+grep -q "^note: $others is an unfinished checkpoint that another host has begun" out &&
+    rmdir "$others" && ok what_another_host_writes_is_kept || bad what_another_host_writes_is_kept ""
 grep -q '^resuming from o-checkpoints/checkpoint-' out && ok it_was_resumed || bad it_was_resumed ""
 ls o-checkpoints | grep -q '\.' && bad nothing_half_written_is_left "$(ls o-checkpoints)" || ok nothing_half_written_is_left
 

@@ -147,10 +147,10 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
 
 /* Set *change to what must be removed from the names of the weights, so that they become the names
  * in the model that model_of() returns. The parts of names that wrappers add are not put into
- * *change, because they are always removed. If options->model is not NULL, *use is set to the
- * tensors that the model uses, and weights that do not fit the model are an error. If
- * options->model is NULL, the source itself is the model: it is a Hugging Face folder. In this
- * case, weights that do not fit its config.json are accepted, and *change is empty. */
+ * *change, because they are always removed. If options->model is not NULL, set *use to the tensors
+ * that the model uses, and return an error if weights do not fit the model. If options->model is
+ * NULL, the source itself is the model: it is a Hugging Face folder. In this case, if the weights
+ * do not fit its config.json, empty *change and return FSDP_OK. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -168,9 +168,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the model from which training started in the run that wrote `source`. *model is set to
- * the model's folder or hub name, which the caller owns. *model is set to NULL if the model is
- * unknown or does not exist, or if the weights of `source` do not fit the model. */
+/* Find the model from which training started in the run that wrote `source`. Set *model to the
+ * model's folder or hub name, which the caller owns. Set *model to NULL if the model is unknown or
+ * does not exist, or if the weights of `source` do not fit the model. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;

@@ -14,7 +14,7 @@ typedef struct fsdp_interrupt fsdp_interrupt;
  * SIGPIPE is ignored from now on. So a save can finish although Ctrl-C also ends `tee` in
  * `| tee log`. Call this function once per process, before any thread is started.
  *
- * If `to_the_end`, SIGUSR1 is handled like SIGTERM, except that the process then exits with
+ * If `to_the_end` is true, SIGUSR1 is handled like SIGTERM, except that the process then exits with
  * FSDP_EXIT_AGAIN. With this exit code, the script of a batch system starts the run again.
  *
  * @param to_the_end true if the run reacts to a signal itself: it checks the flag of

@@ -8,17 +8,17 @@
  * partners, which write them on their hosts. So a byte crosses the network once per host, and the
  * ranks of a host wait for the ranks of other hosts in the same way as for each other.
  *
- * When a rank ends a WRITE phase, it sends the bytes that fsdp_phase_wrote() has named: each host
- * gets the bytes that its ranks read. The partner receives them directly into the shared buffer of
- * its host. Then it stores the counter of the sender's lane. A rank that waits for this counter may
- * then read the bytes. No rank of the host reads these bytes earlier: the sender could only begin
- * its WRITE phase when all ranks had ended their READ phases. So the bytes need no copy, and the
- * sums over ranks are computed from the same values in the same order as on one host.
+ * When a rank ends a WRITE phase, it sends the bytes that it has declared with fsdp_phase_wrote():
+ * each host gets the bytes that its ranks read. The partner receives them directly into the shared
+ * buffer of its host. Then it stores the counter of the sender's lane. A rank that waits for this
+ * counter may then read the bytes. No rank of the host reads these bytes earlier: the sender could
+ * only begin its WRITE phase when all ranks had ended their READ phases. So the bytes need no copy,
+ * and the sums over ranks are computed from the same values in the same order as on one host.
  *
  * A thread of each rank calls MPI (progress.h). The thread of the program only appends to its
  * queue. The failure of a rank is sent to the partners of all ranks of its host. Partners also pass
- * on heartbeats. A missing heartbeat shows that a rank is stopped or that a host cannot be reached.
- */
+ * on heartbeats. A missing heartbeat shows that a rank is stopped or that a host cannot be
+ * reached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -97,9 +97,9 @@ static fsdp_status find_metadata(const fsdp_mapping *map, uint64_t offset,
     return FSDP_OK;
 }
 
-/* Read the message at `offset`. *next is set to the offset of the next message, which follows the
- * body of this one. At the end of the stream, *next is set to 0. If the message is a schema, it is
- * stored in *schema, unless `schema` is NULL. */
+/* Read the message at `offset`. Set *next to the offset of the next message, which follows the body
+ * of this one. At the end of the stream, set *next to 0. If the message is a schema, it is stored
+ * in *schema, unless `schema` is NULL. */
 static fsdp_status read_message(const fsdp_mapping *map, uint64_t offset, fsdp_arrow_located *out,
                                 fsdp_arrow_schema *schema, uint64_t *next)
 {

@@ -10,9 +10,9 @@ typedef struct fsdp_arrow_file fsdp_arrow_file;
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_open(const char *path, fsdp_arrow_file **out);
 void fsdp_arrow_file_close(fsdp_arrow_file *file); /* accepts NULL */
 
-/* Return true if the file begins like an Arrow file of either format, or like a file of Feather 1
- * or Parquet, which fsdp_arrow_file_open() refuses with a message that says how to convert it.
- * Returns false if the file cannot be read. */
+/* Return true if the file begins like an Arrow file of either format. Also return true if it begins
+ * like a file of Feather 1 or Parquet: fsdp_arrow_file_open() then refuses the file with a message
+ * that says how to convert it. Returns false if the file cannot be read. */
 bool fsdp_arrow_file_is(const char *path);
 
 const char *fsdp_arrow_file_path(const fsdp_arrow_file *file);
@@ -20,7 +20,7 @@ const fsdp_arrow_schema *fsdp_arrow_file_schema(const fsdp_arrow_file *file);
 int64_t fsdp_arrow_file_rows(const fsdp_arrow_file *file);
 size_t fsdp_arrow_file_bytes(const fsdp_arrow_file *file);
 
-/* Find the batch that has row `row`, 0 <= row < rows. *first is set to the first row of the batch.
+/* Find the batch that has row `row`, 0 <= row < rows. Set *first to the first row of the batch.
  * Returns the index of the batch. */
 size_t fsdp_arrow_file_find(const fsdp_arrow_file *file, int64_t row, int64_t *first);
 
@@ -37,7 +37,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, s
                                                   fsdp_arrow_located *out);
 /* Find the dictionary batch that has value `value` of dictionary `id`. A dictionary may change
  * within a file; the batch with the index `index` determines which contents of the dictionary are
- * meant. *offset is set to the offset of the dictionary batch, and *at to the index of the value in
+ * meant. Set *offset to the offset of the dictionary batch, and *at to the index of the value in
  * that batch. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
                                                        int64_t id, uint64_t value, uint64_t *offset,

@@ -452,8 +452,8 @@ static fsdp_status put_plain(const reading *r, size_t field, const fsdp_arrow_ar
     }
 }
 
-/* Make r->loaded[field] the dictionary batch that has value `index` of the field's dictionary.
- * *place is set to the index of the value in that batch. The entries of a list often have the same
+/* Make r->loaded[field] the dictionary batch that has value `index` of the field's dictionary. Set
+ * *place to the index of the value in that batch. The entries of a list often have the same
  * dictionary, so the last batch of each field stays loaded until the row is complete. */
 static fsdp_status load_dictionary(const reading *r, size_t field, uint64_t index, int64_t *place)
 {
@@ -475,7 +475,8 @@ static fsdp_status load_dictionary(const reading *r, size_t field, uint64_t inde
     return status;
 }
 
-/* Put the value that index `i` of `array` refers to in the dictionary of the field. */
+/* Entry `i` of `array` is an index into the dictionary of the field. Put the value that the
+ * dictionary has at this index. */
 static fsdp_status put_indexed(const reading *r, size_t field, const fsdp_arrow_array *array,
                                int64_t i, target to)
 {

@@ -22,7 +22,7 @@ typedef struct fsdp_csv_row {
 } fsdp_csv_row;
 
 void fsdp_csv_row_fini(fsdp_csv_row *row);
-/* Return field `index`, which ends with a NUL and may be changed in place. *length is set to its
+/* Return field `index`, which ends with a NUL and may be changed in place. Set *length to its
  * length without the NUL. */
 char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 

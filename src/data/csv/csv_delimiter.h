@@ -11,10 +11,10 @@ typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool
  * vertical bar. First choice: the candidate with which fits() accepts the header; if there are
  * several, the one with which the largest part of the first rows has as many fields as the header.
  * Second choice: the candidate that splits the header into several fields, and most of the first
- * rows into as many fields; if there are several, the one for which this is true of the largest
- * part of the rows. Among equal candidates, the first in the list above is taken. Last choice: the
- * usual delimiter. *found is set to true if the delimiter is not the usual one and was not given.
- * `input` is borrowed until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
+ * rows into as many fields as the header; if there are several, the one that does so with the
+ * largest part of the first rows. Among equal candidates, the first in the list above is taken.
+ * Last choice: the usual delimiter. Set *found to true if the delimiter is not the usual one and
+ * was not given. `input` is borrowed until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open_fitting(fsdp_input *input, const char *path,
                                                   fsdp_csv_format *format, fsdp_csv_fits_fn *fits,
                                                   void *arg, bool *found, fsdp_csv **out);

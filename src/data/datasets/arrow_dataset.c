@@ -131,8 +131,8 @@ static int64_t arrow_len(void *self)
     return fsdp_arrow_table_len(((const arrow_dataset *)self)->table);
 }
 
-/* Read a row, without truncating it if the task is SEQ2SEQ. *cut is set to the number of ids that
- * were removed because of max_length; for SEQ2SEQ it is 0. */
+/* Read a row, without truncating it if the task is SEQ2SEQ. Set *cut to the number of ids that were
+ * removed because of max_length; for SEQ2SEQ it is 0. */
 static fsdp_status get_whole(const arrow_dataset *d, int64_t index, fsdp_example *example,
                              int64_t *cut)
 {

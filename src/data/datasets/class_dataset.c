@@ -37,8 +37,7 @@ static int64_t class_len(void *self)
     return (int64_t)((const class_dataset *)self)->len;
 }
 
-/* Read and encode a row. *cut is set to the number of ids that were cut off, unless `cut` is
- * NULL. */
+/* Read and encode a row. Set *cut to the number of ids that were cut off, unless `cut` is NULL. */
 static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *example,
                           int64_t *cut)
 {

@@ -69,11 +69,12 @@ typedef struct fsdp_row_range {
     int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
 } fsdp_row_range;
 
-/* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted.
- * A row that was skipped when the dataset was opened counts for the range of the row that follows
- * it in the file, or, at the end of the file, for the range that ends there. Skipped rows and
- * unused tokens are counted in one range only, so that the ranges of a dataset can be added up. For
- * a mixture, range->len is the largest number of rows of each part that are counted. */
+/* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted. A
+ * row that was skipped when the dataset was opened counts for the range of the row that follows it
+ * in the file. If no row follows, it counts for a range that ends at the end of the dataset.
+ * Skipped rows and unused tokens are counted in one range only, so that the ranges of a dataset can
+ * be added up. For a mixture, range->len is the largest number of rows of each part that are
+ * counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
  * have. */

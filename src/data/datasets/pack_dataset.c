@@ -6,8 +6,8 @@
  *
  * Wrapped: the rows are put one after the other, and cut after every max_length tokens. The rows
  * are not truncated: max_length is the length of packed rows. A row that spans up to LONG_PIECES
- * packed rows is tokenized again for each of them; the ids of longer rows are kept (long_rows.h),
- * so that the work of an epoch stays proportional to the tokens, however long a row is.
+ * packed rows is tokenized again for each of them. The ids of longer rows are kept (long_rows.h).
+ * So the work of an epoch is proportional to the number of tokens, even if rows are very long.
  *
  * The two other ways put whole rows together, in windows of WINDOW_ROWS neighboring rows. A window
  * is closed before the next one begins. The room of a packed row is the number of tokens that can
@@ -150,7 +150,8 @@ typedef struct bins {
     int32_t *heads; /* [capacity + 1] for each room: the bin with this room that was filled last, or
                        -1 */
     uint64_t *occupied; /* one bit for each room; 1: a bin has this room */
-    int32_t *next; /* [WINDOW_ROWS] for each bin: the bin with this room that was filled before */
+    int32_t *next; /* [WINDOW_ROWS] for each bin: the bin with the same room that was filled before
+                      it */
     int32_t len;
 } bins;
 

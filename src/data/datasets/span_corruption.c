@@ -12,8 +12,8 @@
  * state. The key depends only on seed, epoch and index.
  *
  * As in random_spans_noise_mask, there is at least one span, and there are at most as many spans as
- * other tokens. run_t5_mlm_flax.py computes lengths without these bounds, and fails if a bound
- * changes the number of spans. */
+ * other tokens. run_t5_mlm_flax.py computes lengths without these bounds, and fails where a bound
+ * would change the number of spans. */
 #include "src/data/datasets/span_corruption.h"
 
 #include <inttypes.h>

@@ -47,7 +47,7 @@ static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options 
                      : fsdp_pair_dataset_open(file->path, file->form, file->titles, &all, out);
 }
 
-/* Fill in *file, which says how to open the file. *titles is set to the path of the list of titles
+/* Fill in *file, which says how to open the file. Set *titles to the path of the list of titles
  * that file->titles points to, if there is one; the caller owns it. */
 static fsdp_status examine(const char *path, const fsdp_dataset_options *options, text_file *file,
                            char **titles)

@@ -101,8 +101,8 @@ static fsdp_status begin_gzip(fsdp_input *in)
     return FSDP_OK;
 }
 
-/* Decompress bytes of the buffer into out[count]. *n is set to the number of decompressed bytes,
- * which may be 0. */
+/* Decompress bytes of the buffer into out[count]. Set *n to the number of decompressed bytes, which
+ * may be 0. */
 static fsdp_status step_gzip(fsdp_input *in, char *out, size_t count, size_t *n)
 {
     const unsigned most = count < BUFFER_BYTES ? (unsigned)count : BUFFER_BYTES;

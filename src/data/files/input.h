@@ -25,8 +25,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_input_open_seekable(const char *path, fsdp_inpu
 FSDP_MUST_CHECK fsdp_status fsdp_input_make_seekable(fsdp_input *input);
 void fsdp_input_close(fsdp_input *input); /* accepts NULL */
 
-/* Read the next `count` bytes, or all that are left. *n is set to the number of bytes, which is
- * less than `count` only at the end. Returns FSDP_ERR_FORMAT if compressed data are damaged or end
+/* Read the next `count` bytes, or all that are left. Set *n to the number of bytes, which is less
+ * than `count` only at the end. Returns FSDP_ERR_FORMAT if compressed data are damaged or end
  * early. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_read(fsdp_input *input, char *bytes, size_t count,
                                             size_t *n);

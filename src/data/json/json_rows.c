@@ -174,9 +174,9 @@ static bool take_key(scanner *s, const char *field, bool *is_field)
     return take(s) == ':';
 }
 
-/* Take the entries of an object up to its end, or up to an array of objects under `field`. In the
- * latter case *found is true, and the bracket of the array has been taken. The brace of the object
- * has been taken before. */
+/* Take the entries of an object up to its end, or up to an array of objects under `field`. The
+ * caller has taken the brace of the object. If there is such an array, also take its bracket, and
+ * set *found to true; otherwise set *found to false. Return false if the text is malformed. */
 static bool find_field(scanner *s, const char *field, bool *found)
 {
     *found = false;

@@ -260,7 +260,7 @@ static bool skip_value(cursor *c)
 /* ---- rows ---- */
 
 /* Add `key`, which is not the key of the text, to found->others. Return false if the key occurs
- * twice; the JSON parser then reads the row. */
+ * twice, or if there are too many keys. The JSON parser then reads the row. */
 static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool is_null)
 {
     for (size_t i = 0; i < found->n_others; i++)
@@ -272,8 +272,8 @@ static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool
     return true;
 }
 
-/* Take a key and its value. *any is true if the text has been found, in this entry or an earlier
- * one. */
+/* Take a key and its value. Set *any to true if the text is found in this entry. If an earlier
+ * entry had the text, *any is true already. */
 static bool take_entry(cursor *c, const char *key, fsdp_json_text *found, bool *any)
 {
     const char *name;

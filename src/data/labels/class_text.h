@@ -7,8 +7,8 @@
 
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
- * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. *cut is set to
- * the number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
+ * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. Set *cut to the
+ * number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
                                                    fsdp_data_text text, fsdp_data_text pair,
                                                    fsdp_example *example, int64_t *cut);
@@ -65,8 +65,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_label_lists_find(const char *path,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_label_lists *lists);
 /* Set *any to true if the first row of `path` has the label of a class, or a list of such labels.
- * Set it to false for plain text and token files, for rows of a masked language model, whose labels
- * are one for each id, and for rows that cannot be read. Fails only with FSDP_ERR_NOMEM.
+ * Set it to false for plain text and token files, for rows of a masked language model, which have
+ * one label for each id, and for rows that cannot be read. Fails only with FSDP_ERR_NOMEM.
  * (label_exists.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_exist(const char *path, const fsdp_dataset_options *options,
                                               bool *any);

@@ -334,8 +334,8 @@ static fsdp_problem_type problem_of(const scan *s)
 }
 
 /* Return an error if all labels are numbers with commas between them, such as "3,14", and a problem
- * type for lists was not given. Such labels are hardly names of classes: they may be lists, or
- * numbers with a decimal comma. */
+ * type for lists was not given. Such labels are probably not names of classes: they may be lists,
+ * or numbers with a decimal comma. */
 static fsdp_status check_listed(const scan *s, const char *path)
 {
     for (size_t i = 0; i < s->len; i++)

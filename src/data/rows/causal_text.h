@@ -8,12 +8,12 @@ typedef struct fsdp_data_text {
     size_t length;
 } fsdp_data_text;
 
-/* Tokenize `prompt` and `text` together, as one text. example->source is set to bos, the ids of
- * this text and eos, truncated to options->max_length ids. example->labels is set to a copy of
+/* Tokenize `prompt` and `text` together, as one text. Set example->source to bos, the ids of this
+ * text and eos, truncated to options->max_length ids. Set example->labels to a copy of
  * example->source in which FSDP_IGNORE_INDEX replaces bos and the ids of the prompt (Note [Where a
  * prompt ends] in causal_text.c). There is one exception: if `prompt` is empty, or if
  * options->chat.completion_loss is FSDP_COMPLETION_LOSS_ALL, example->labels is left empty. Empty
- * labels mean that every id has a loss. *cut is set to the number of ids beyond max_length; it may
+ * labels mean that every id has a loss. Set *cut to the number of ids beyond max_length; `cut` may
  * be NULL. Error messages contain neither file nor line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options,
                                                     fsdp_data_text prompt, fsdp_data_text text,

@@ -28,8 +28,9 @@ fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *na
 fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, const char *name,
                                        bool with_advice, const fsdp_csv_row *header);
 
-/* Return the first column that the options name and that has() does not find, or NULL. Such a
- * column is a better reason for an error than a default that depends on it. */
+/* Return the first column that the options name and that has() does not find, or NULL. If there is
+ * such a column, the error should name it. The default of another column may depend on it, so that
+ * column may be missing only as a consequence. */
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
                                       const void *row);
 /* Like fsdp_first_unknown_column(), but if has() finds all columns that the options name, return

@@ -54,7 +54,7 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
 
 /* ---- reading a list ---- */
 
-/* Do the same as Python's title.strip().replace(" ", ""). *title is set to the first byte of the
+/* Do the same as Python's title.strip().replace(" ", ""). Set *title to the first byte of the
  * result. Returns the length of the result. */
 static size_t normalize_title(char **title, size_t length)
 {

@@ -4,8 +4,8 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Find the list of `split` in the folder of `file`. *path is set to the path of the list; the
- * caller frees the path with fsdp_free(). *path is NULL if there are no lists, or if `split` is
+/* Find the list of `split` in the folder of `file`. Set *path to the path of the list; the caller
+ * frees the path with fsdp_free(). Set *path to NULL if there are no lists, or if `split` is
  * FSDP_SPLIT_ALL. Returns FSDP_ERR_NOT_FOUND if only the list of the other split exists. */
 FSDP_MUST_CHECK fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path);
 

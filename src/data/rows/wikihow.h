@@ -9,8 +9,8 @@
 
 /* Replace CRLF and CR by LF, as Python does when it opens a text file. */
 size_t fsdp_wikihow_line_ends(char *text, size_t length);
-/* Do the same as Python's str.strip(), but for ASCII white space only. *text is set to the first
- * byte of the result. */
+/* Do the same as Python's str.strip(), but for ASCII white space only. Set *text to the first byte
+ * of the result. */
 size_t fsdp_wikihow_strip(char **text, size_t length);
 /* Replace ".," by ".". */
 size_t fsdp_wikihow_clean_summary(char *text, size_t length);

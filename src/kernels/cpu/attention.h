@@ -53,9 +53,8 @@ typedef struct fsdp_attention_block {
     void *p;
     float *bias_strip, *d_bias_strip; /* scratch, each [padded_rows + padded_keys] */
     float *lse;                       /* [rows]: written by forward, read by backward */
-    /* The field `inverse` is used only in forward. */
-    /* [rows], an output: 1 / (the row's sum of P before dropout), or 0 for a query that sees no
-     * key */
+    /* An output of forward, [rows]: 1 / (the row's sum of P before dropout), or 0 for a query that
+     * sees no key. Not used in backward. */
     float *inverse;
     /* The fields below are used only in backward. */
     const float *d_p;   /* [padded_rows, padded_keys] */

@@ -1,6 +1,6 @@
-/* Matrix products C = A op(B) in which A has few rows, as in generation. Computing such a product
- * spends nearly all of its time on reading B from memory. There is one table of functions for AVX2
- * and one for AVX-512 (isa/few_rows.c).
+/* Matrix products C = A op(B) in which A has few rows, as in generation. Such a product spends
+ * nearly all of its time reading B from memory. There is one table of functions for AVX2 and one
+ * for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
  * and multiplied with every row of A. Each task computes some columns of C. There are at least as

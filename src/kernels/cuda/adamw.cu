@@ -1,8 +1,8 @@
 /* AdamW and Adam with moments of float32 or bfloat16. See optim.cuh.
  *
- * A tensor whose bfloat16 arrays are rounded stochastically has keys of random numbers, which
- * change in each step. They are in its entry of the table, which is then copied again in each step.
- */
+ * If the bfloat16 arrays of a tensor are rounded stochastically, the keys of their random numbers
+ * are in the tensor's entry of the table. These keys change in each step, so that table is copied
+ * to the device again in each step. */
 #include "src/kernels/cuda/adamw.cuh"
 
 struct adam_tensor {

@@ -1,8 +1,9 @@
 /* AdamW with moments in 8 bits (src/base/dynamic_map.h). See optim.cuh.
  *
- * A warp updates a block of moments, which are elements that share an absmax, in rounds of
- * four elements a thread. The new moments stay in registers until the warp knows their largest
- * magnitudes. Both maps are in shared memory, because each thread looks up other entries. */
+ * A warp updates one block of moments at a time. A block consists of the elements that share an
+ * absmax. The warp updates it in rounds, and each thread updates four elements in a round. The new
+ * moments stay in registers until the warp knows their largest magnitudes. Both maps are in shared
+ * memory, because each thread looks up different entries. */
 extern "C" {
 #include "src/base/dynamic_map.h"
 }

@@ -4,10 +4,11 @@
  * scales, codes and descaled values have the bits of the CPU, except that the bits of a NaN may
  * differ.
  *
- * The largest magnitude of a scale is found in two steps. Blocks find the largest of their elements
- * and combine them by atomicMax() on the bits of the magnitudes, which are ordered like the
- * magnitudes; the bits of NaN are larger than all others. So the result does not depend on the
- * order of the blocks. A second kernel computes the scales. */
+ * Scales are computed by two kernels. In the first kernel, each block finds the largest magnitude
+ * of its elements, and atomicMax() combines the results of the blocks. It compares the bits of the
+ * magnitudes, which are ordered like the magnitudes; the bits of NaN are larger than all others. So
+ * the result does not depend on the order of the blocks. The second kernel computes the scales from
+ * the largest magnitudes. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
@@ -15,8 +16,8 @@ enum {
     GROUP = 8,                /* adjacent elements that a thread processes at a time */
     LANES = 32,               /* threads that process adjacent groups of a row */
     ROWS = THREADS / LANES,   /* rows that a block processes at a time */
-    BLOCK_ROWS = 16 * ROWS,   /* rows of which a block finds the largest magnitudes of columns */
-    MOST_ROW_BLOCKS = 1 << 12 /* size of a grid in the direction of rows */
+    BLOCK_ROWS = 16 * ROWS,   /* rows that largest_of_columns() gives to a block */
+    MOST_ROW_BLOCKS = 1 << 12 /* maximum of gridDim.y, which divides the rows */
 };
 
 /* --- one value --- */
@@ -88,8 +89,9 @@ FSDP_DEVICE uint32_t largest_of_warp(uint32_t most)
     return most;
 }
 
-/* For each row of x, set most[row] to at least the bits of its largest magnitude. A warp reads
- * BLOCK_ROWS / ROWS rows, and then a part of each of them: blockIdx.x chooses the columns. */
+/* For each row of x, set most[row] to the maximum of most[row] and the bits of the row's
+ * magnitudes. A warp processes every (gridDim.y * ROWS)-th row. In each of these rows, it reads
+ * only the columns that blockIdx.x selects. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     largest_of_rows(unsigned *most, const T *x, int64_t rows, int64_t columns, bool vectors)
@@ -115,7 +117,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same for columns. A thread reads GROUP columns of every ROWS-th row of BLOCK_ROWS rows. */
+/* For each column of x, set most[column] to the maximum of most[column] and the bits of the
+ * column's magnitudes. A thread reads GROUP columns. From BLOCK_ROWS rows, it reads every ROWS-th
+ * one. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     largest_of_columns(unsigned *most, const T *x, int64_t rows, int64_t columns, bool vectors)
@@ -220,8 +224,8 @@ extern "C" void fsdp_cuda_float8_scales(fsdp_kernel_context *context,
 /* Where codes are stored. */
 struct code_array {
     void *at;
-    bool is_bfloat16; /* the values of the codes are stored, not the codes */
-    bool transposed;  /* the array is [columns, rows] */
+    bool is_bfloat16; /* true: the values of the codes are stored, not the codes */
+    bool transposed;  /* true: the array is [columns, rows] */
 };
 
 /* Store the codes of elements [j, j + GROUP) of a row. */

@@ -1,6 +1,6 @@
 /* Reads weights in NF4: Note [NF4] in src/kernels/nf4.h. A thread computes eight adjacent elements
- * at a time, whose indices are four bytes. The levels and the map are in shared memory, because
- * each thread looks up other entries. The Makefile compiles this file with -fmad=false, so the
+ * at a time. Their indices take four bytes. The levels and the map are in shared memory, because
+ * each thread looks up different entries. The Makefile compiles this file with -fmad=false, so the
  * values have the bits of the CPU. */
 #include "src/kernels/cuda/row_access.cuh"
 
@@ -13,8 +13,8 @@ struct nf4_levels {
     float at[FSDP_NF4_LEVELS];
 };
 
-/* The quotient of x and `by`. Blocks usually have a power of two elements, and a shift is much
- * faster than a division. */
+/* A number by which quotient() divides. The divisor is the number of elements in a block, which is
+ * usually a power of two. In this case quotient() shifts, which is much faster than a division. */
 struct divisor {
     int64_t by;
     int shift; /* log2 of `by`; -1: `by` is no power of two */

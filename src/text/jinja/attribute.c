@@ -233,7 +233,7 @@ static fsdp_status slice_of_list(jinja_machine *machine, jinja_value value, cons
     return FSDP_OK;
 }
 
-/* Set *out to `start` + count * step. */
+/* Set *out to `start` + count * step. Return false if this does not fit in 64 bits. */
 static bool advance(int64_t start, int64_t count, int64_t step, int64_t *out)
 {
     int64_t distance;

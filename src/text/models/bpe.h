@@ -14,7 +14,7 @@ typedef struct fsdp_bpe_options {
     const char *continuing_subword_prefix;
     /* put after the last token of a word; NULL or "": none */
     const char *end_of_word_suffix;
-    /* adjacent unknown characters become one unknown token together */
+    /* true: adjacent unknown characters together become one unknown token */
     bool fuse_unk;
     /* an unknown character becomes byte pieces such as "<0x0A>", if the vocabulary has one for each
      * of the character's bytes */

@@ -26,7 +26,8 @@ typedef struct fsdp_token_span {
  *   part of a character.
  * - BPE without an unknown token leaves out characters that the vocabulary does not contain. The
  *   spans of the tokens after such a character are too low by the character's length. If a span of
- *   the tokenizers library ends beyond the end of its piece, it ends with the piece here. */
+ *   the tokenizers library ends beyond the end of its piece, it ends at the end of the piece
+ *   here. */
 
 /* A list of spans. Initialize it with {0}. */
 typedef struct fsdp_token_spans {

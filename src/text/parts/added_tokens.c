@@ -11,7 +11,7 @@
 #include "src/text/chars/utf8.h"
 #include "src/text/models/vocabulary.h"
 
-/* The text of an added token, for which a text is searched. */
+/* The text of an added token. A text that is encoded is searched for it. */
 typedef struct pattern {
     const char *text; /* [length]; borrowed from its token */
     size_t length;

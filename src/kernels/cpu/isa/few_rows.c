@@ -15,7 +15,7 @@
 #endif
 
 enum {
-    ROWS = 4, /* rows of C that are computed together, from the same loaded elements of B */
+    ROWS = 4, /* number of rows of C for which elements of B are loaded once */
     /* With trans_b, a row of B has the elements along k for one column of C. The products for this
      * many columns of C are computed together. */
     COLUMNS = 3,
