@@ -226,6 +226,9 @@ typedef enum fsdp_packing {
      * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
      * together do not attend to each other. */
     FSDP_PACKING_BFD,
+    /** As FSDP_PACKING_BFD, but by first-fit: in the order of the rows, each row is added to the
+     * first new row of the window that has sufficient room. */
+    FSDP_PACKING_FIRST_FIT,
 } fsdp_packing;
 
 /** Zero means default for every field. */
@@ -460,14 +463,22 @@ FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
  * columns, a delimiter, names of classes or a split. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
-/** Numbers of rows and tokens that are in the file but that the dataset does not use. */
+/** Numbers of rows and tokens that are in the file but that the dataset does not use, and of rows
+ * whose texts contain special tokens. */
 typedef struct fsdp_left_out {
-    int64_t counted_rows;  /**< rows for which cut_rows and cut_tokens were counted */
+    int64_t counted_rows;  /**< rows for which cut_rows, cut_tokens and special_rows were counted */
     int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
     int64_t cut_tokens;    /**< tokens that are cut off these rows */
     int64_t skipped_rows;  /**< rows of the file that are not in the dataset, although its split and
                                 max_samples include them */
     int64_t unused_tokens; /**< tokens at the ends of files that do not fill a row */
+    int64_t special_rows;  /**< rows whose texts contain special tokens, such as "</s>", which
+                                become the tokens' ids */
+    int64_t special_row;   /**< index of the first of them among the rows of its file */
+    const char *special_token; /**< a special token in that row; NULL if special_rows is 0. Borrowed
+                                    from the tokenizer */
+    const char *special_file;  /**< the file of that row, if the dataset has several files; else
+                                    NULL. Borrowed from the dataset */
 } fsdp_left_out;
 
 /**

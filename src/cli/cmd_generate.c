@@ -86,6 +86,8 @@ static const fsdp_option table[] = {
     FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
                             "generation_config.json's, else 20; "
                             "conversations: 1024"),
+    {.name = "negative-prompt", .type = FSDP_OPTION_STRING, PLACE(run.negative_prompt),
+     .metavar = "TEXT", .help = "--negative-prompt-ids as a text"},
     {.name = "num-return-sequences", .type = FSDP_OPTION_INT64, PLACE(run.num_return_sequences),
      .optional = true, .shown_default = "generation_config.json's, else 1",
      .bounds = FSDP_BETWEEN(1, 10000), .metavar = "N",
@@ -102,7 +104,7 @@ static const fsdp_option table[] = {
      "--json prints"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
      .help = "print a JSON object for each text: index, sequence, prompt, input_ids, ids, new_ids, "
-             "score, text"},
+             "score, text, and id, idx or guid of a row that has it"},
 
     {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
      .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
@@ -237,7 +239,8 @@ static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, si
 /* Set *doc to the JSON object that --json prints for a result. */
 static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
-    FSDP_TRY(fsdp_json_create("generate", doc));
+    FSDP_TRY(r->id ? fsdp_json_parse("id", 1, r->id, strlen(r->id), doc)
+                   : fsdp_json_create("generate", doc));
     fsdp_json_node root = fsdp_json_root(*doc);
     fsdp_json_set_i64(root, "index", (int64_t)r->index);
     fsdp_json_set_i64(root, "sequence", (int64_t)r->sequence);
@@ -433,6 +436,7 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     config->run.texts = texts;
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
+    config->run.keep_ids = config->json || config->output;
     fsdp_status status = FSDP_OK;
     if (is_interactive(config))
         status = set_terminal(config);

@@ -15,7 +15,8 @@ const char *const fsdp_problem_type_choices[] = {
     "auto", "single_label_classification|single-label|single-label-classification", "regression",
     "multi_label_classification|multi-label|multi-label-classification", NULL};
 const char *const fsdp_packing_choices[] = {"none|false|no", "wrapped|concat",
-                                            "bfd|true|yes|best-fit", NULL};
+                                            "bfd|true|yes|best-fit|best_fit", "first-fit|first_fit",
+                                            NULL};
 
 void fsdp_form_options_derive(fsdp_form_options *form, const fsdp_options *options)
 {

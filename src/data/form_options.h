@@ -78,8 +78,8 @@ extern const char *const fsdp_problem_type_choices[];
     {.name = "packing", .aliases = "packing-strategy", .type = FSDP_OPTION_CHOICE,                 \
      FSDP_FORM(at, packing), .value = "none", .choices = fsdp_packing_choices, .metavar = "HOW",   \
      .help = "causal-lm, rows of CSV and JSON: wrapped joins all rows and cuts them into rows of " \
-             "--max-seq-length tokens; bfd puts whole rows together, which do not attend to each " \
-             "other"}
+             "--max-seq-length tokens; bfd (best-fit decreasing) and first-fit put whole rows "     \
+             "together, which do not attend to each other"}
 /* clang-format on */
 #define FSDP_FORM(at, name) .offset = (at) + offsetof(fsdp_form_options, name)
 

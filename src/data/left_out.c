@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "src/base/str.h"
+#include "src/text/special_in_text.h"
 
 void fsdp_left_out_text(const fsdp_left_out *o, int64_t rows, const char *path, char *text,
                         size_t size)
@@ -27,4 +28,21 @@ void fsdp_left_out_text(const fsdp_left_out *o, int64_t rows, const char *path, 
     if (o->unused_tokens)
         fsdp_text_printf(&t, "%s%" PRId64 " tokens at the ends of files do not fill a row",
                          separator, o->unused_tokens);
+}
+
+void fsdp_special_rows_text(const fsdp_left_out *o, int64_t rows, const char *path, char *text,
+                            size_t size)
+{
+    fsdp_text t = {text, size};
+    *text = 0;
+    if (!o->special_rows)
+        return;
+    fsdp_text_printf(&t,
+                     "%s: special tokens are in the texts of %" PRId64 " of %s%" PRId64
+                     " rows, first '%s' in row %" PRId64,
+                     path, o->special_rows, o->counted_rows < rows ? "the first " : "",
+                     o->counted_rows, o->special_token, o->special_row + 1);
+    if (o->special_file)
+        fsdp_text_printf(&t, " of %s", o->special_file);
+    fsdp_text_printf(&t, "; " FSDP_SPECIAL_BECOMES_ID);
 }

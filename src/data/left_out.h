@@ -1,4 +1,5 @@
-/* Says in one line what a dataset leaves out of its file. */
+/* Says in one line what a dataset leaves out of its file, and in another one which special tokens
+ * its texts contain. */
 #pragma once
 #include <stdio.h>
 
@@ -14,3 +15,7 @@ enum {
  * empty if nothing is left out. `rows` is the length of the dataset, and `path` its file. */
 void fsdp_left_out_text(const fsdp_left_out *left_out, int64_t rows, const char *path, char *text,
                         size_t size);
+/* Write a text such as "rows.csv: special tokens are in the texts of 3 of 300 rows ..." to `text`
+ * [size]. It is empty if there are no such rows. */
+void fsdp_special_rows_text(const fsdp_left_out *left_out, int64_t rows, const char *path,
+                            char *text, size_t size);

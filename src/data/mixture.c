@@ -91,11 +91,7 @@ static fsdp_status mixture_left_out(void *self, const fsdp_row_range *range, fsd
     for (size_t c = 0; c < m->len; c++) {
         fsdp_left_out one;
         FSDP_TRY(fsdp_dataset_left_out(m->parts[c].dataset, range->len, &one));
-        sum->counted_rows += one.counted_rows;
-        sum->cut_rows += one.cut_rows;
-        sum->cut_tokens += one.cut_tokens;
-        sum->skipped_rows += one.skipped_rows;
-        sum->unused_tokens += one.unused_tokens;
+        fsdp_left_out_add(sum, &one);
     }
     return FSDP_OK;
 }

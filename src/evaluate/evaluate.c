@@ -304,13 +304,17 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Log a warning if rows of --data were cut or left out. */
+/* Log a warning if rows of --data were cut or left out, and one if their texts contain special
+ * tokens. */
 static fsdp_status warn_of_left_out(const evaluator *v)
 {
     fsdp_left_out out;
-    char text[400];
+    char text[1200];
     FSDP_TRY(fsdp_dataset_left_out(v->set, FSDP_LEFT_OUT_ROWS, &out));
     fsdp_left_out_text(&out, fsdp_dataset_len(v->set), v->config->data, text, sizeof text);
+    if (*text)
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
+    fsdp_special_rows_text(&out, fsdp_dataset_len(v->set), v->config->data, text, sizeof text);
     if (*text)
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
     return FSDP_OK;

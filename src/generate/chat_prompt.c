@@ -6,6 +6,7 @@
 #include "src/generate/chat_prompt.h"
 #include "src/text/chars/utf8.h"
 #include "src/text/chat/chat.h"
+#include "src/text/special_in_text.h"
 
 /* Used for conversations whose last message is to be continued. Before such a conversation is
  * rendered, this tag is appended to the last message. The position of the tag in the rendered text
@@ -187,7 +188,11 @@ static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
 static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, size_t bytes,
                           fsdp_token_list *ids)
 {
-    return fsdp_tokenizer_encode_text(tokenizer, text, bytes, 0, ids);
+    /* The special tokens of the template are not counted. */
+    const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
+    const fsdp_status status = fsdp_tokenizer_encode_text(tokenizer, text, bytes, 0, ids);
+    *fsdp_special_in_text_of_thread() = counted;
+    return status;
 }
 
 fsdp_status fsdp_chat_prompt_encode(const fsdp_chat_prompts *chat, const fsdp_tokenizer *tokenizer,

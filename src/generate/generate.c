@@ -7,10 +7,12 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/clock.h"
 #include "src/base/log.h"
 #include "src/comm/agree.h"
 #include "src/generate/beam_search.h"
 #include "src/generate/generate.h"
+#include "src/generate/guidance.h"
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
 #include "src/generate/stop_strings.h"
@@ -33,6 +35,7 @@ typedef struct prompt {
      * outputs[live[i]]. */
     int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy search or sampling */
+    fsdp_source_ids source;  /* points into the batch */
 } prompt;
 
 typedef struct generation {
@@ -56,7 +59,10 @@ typedef struct generation {
     int64_t step, vocab;
     float *scores;              /* [vocab] scores of the current row */
     fsdp_candidate *candidates; /* [vocab]: scratch for sampling */
-    float *penalized; /* [length of the longest sequence]: scratch for the repetition penalty */
+    /* [length of the longest sequence or source]: scratch for the repetition penalties */
+    float *penalized;
+    fsdp_guidance *guidance; /* NULL: guidance_scale is 1 */
+    double began;            /* fsdp_clock_s() at the beginning, for max_time */
 } generation;
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n)
@@ -145,6 +151,10 @@ fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *s,
     if (s->asked_for.min_length && s->asked_for.min_new_tokens)
         return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which is "
                                             "the same limit without the prompt");
+    if (s->asked_for.negative_prompt_ids && !fsdp_guidance_is_on(c))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--negative-prompt-ids needs --guidance-scale other than 1, which leads "
+                          "away from this prompt");
     FSDP_TRY(check_beam_settings(s, c));
     return check_sampling_settings(s, c);
 }
@@ -164,7 +174,10 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
     /* The last new id is never an input of the model, so it needs no position. This is the reason
      * for + 1. */
-    int64_t room = model->info.max_positions - prompt_length + 1;
+    const int64_t negative =
+        fsdp_guidance_is_on(config) ? (int64_t)config->negative_prompt_ids.n : 0;
+    const int64_t longest = negative > prompt_length ? negative : prompt_length;
+    const int64_t room = model->info.max_positions - longest + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 
@@ -181,6 +194,8 @@ static fsdp_status check_rules(const fsdp_generation_config *c, int64_t vocab_si
         {"begin_suppress_tokens", c->begin_suppress_tokens.ids, c->begin_suppress_tokens.n},
         {"forced_bos_token_id", c->forced_bos_token_id.ids, c->forced_bos_token_id.n},
         {"forced_eos_token_id", c->forced_eos_token_id.ids, c->forced_eos_token_id.n},
+        {"sequence_bias", c->sequence_bias.words.ids, c->sequence_bias.words.n},
+        {"negative_prompt_ids", c->negative_prompt_ids.ids, c->negative_prompt_ids.n},
     };
     for (size_t i = 0; i < FSDP_LENGTH(lists); i++)
         FSDP_TRY(fsdp_rule_ids_check(lists[i].key, lists[i].ids, lists[i].n, vocab_size));
@@ -204,29 +219,45 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
                           (long long)config->decoder_start_token_id,
                           (int)info->format.decoder_start_token_id);
     FSDP_TRY(check_rules(config, info->vocab_size));
+    FSDP_TRY(fsdp_guidance_check(model, config));
     return fsdp_generation_config_check(config);
 }
 
 /* --- one row of the logits, and one row of the cache --- */
 
-/* Copy row `row` of the logits to g->scores. Returns FSDP_ERR_NUMERIC if one of the scores is
- * NaN. */
+/* Copy row `row` of the logits to g->scores. Returns FSDP_ERR_NUMERIC if one of the scores is NaN,
+ * unless remove_invalid_values is set. */
 static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
 {
     fsdp_tensor *view;
     FSDP_TRY(fsdp_tensor_narrow(logits, row, row + 1, &view));
     fsdp_status status = fsdp_tensor_to_floats(view, g->scores);
     fsdp_tensor_release(view);
-    for (int64_t i = 0; i < g->vocab && status == FSDP_OK; i++)
+    for (int64_t i = 0; i < g->vocab && status == FSDP_OK && !g->config.remove_invalid_values; i++)
         if (isnan(g->scores[i]))
             status = fsdp_error(FSDP_ERR_NUMERIC, "the logits are NaN: %s",
                                 fsdp_human_not_finite_advice(fsdp_tensor_dtype(logits)));
     return status;
 }
 
-static void process_scores(generation *g, const fsdp_token_list *ids, size_t prompt_length)
+static void process_scores(generation *g, const prompt *p, const fsdp_token_list *ids)
 {
-    fsdp_logits_process(&g->config, ids, (int64_t)prompt_length, g->scores, g->vocab, g->penalized);
+    fsdp_logits_process(&g->config, ids, (int64_t)p->outputs->prompt_length, &p->source, g->scores,
+                        g->vocab, g->penalized);
+}
+
+/* Convert g->scores from logits to log-probabilities. If the logits are NaN or infinite, all
+ * results are NaN if remove_invalid_values is set; otherwise, return FSDP_ERR_NUMERIC with
+ * `message`. */
+static fsdp_status normalize_scores(generation *g, const char *message)
+{
+    if (fsdp_log_softmax(g->scores, g->vocab))
+        return FSDP_OK;
+    if (!g->config.remove_invalid_values)
+        return fsdp_error(FSDP_ERR_NUMERIC, "%s", message);
+    for (int64_t i = 0; i < g->vocab; i++)
+        g->scores[i] = (float)NAN;
+    return FSDP_OK;
 }
 
 static void continue_row(generation *g, int32_t row, int32_t id)
@@ -269,7 +300,9 @@ static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logit
         fsdp_generated *output = &p->outputs[which];
         int32_t id;
         FSDP_TRY(read_scores(g, logits, row));
-        process_scores(g, &output->ids, output->prompt_length);
+        if (g->guidance)
+            FSDP_TRY(fsdp_guidance_apply(g->guidance, row, g->scores));
+        process_scores(g, p, &output->ids);
         FSDP_TRY(choose_id(g, output, &id));
         bool stops;
         FSDP_TRY(fsdp_stop_strings_check(&g->stop, output->ids.ids, output->ids.len, id, &stops));
@@ -306,11 +339,10 @@ static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int
     fsdp_beam_search *b = p->beams;
     for (int32_t i = 0; i < b->n_running; i++) {
         FSDP_TRY(read_scores(g, logits, first + i));
-        if (!fsdp_log_softmax(g->scores, g->vocab))
-            return fsdp_error(FSDP_ERR_NUMERIC, "the logits are infinite");
-        process_scores(g, &b->running[i].ids, p->outputs->prompt_length);
-        if (g->config.renormalize_logits && !fsdp_log_softmax(g->scores, g->vocab))
-            return fsdp_error(FSDP_ERR_NUMERIC, "no id is left to choose");
+        FSDP_TRY(normalize_scores(g, "the logits are infinite"));
+        process_scores(g, p, &b->running[i].ids);
+        if (g->config.renormalize_logits)
+            FSDP_TRY(normalize_scores(g, "no id is left to choose"));
         fsdp_beam_search_offer(b, i, g->scores, g->vocab);
     }
     FSDP_TRY(fsdp_beam_search_advance(b));
@@ -333,6 +365,17 @@ static bool all_go_on(const generation *g)
     return true;
 }
 
+/* If the batch has taken more than max_time, let each sequence end with its next id. */
+static void end_if_late(const generation *g, prompt *p)
+{
+    if (g->config.max_time == 0 || fsdp_clock_s() - g->began <= g->config.max_time)
+        return;
+    if (p->max_new > g->step + 1)
+        p->max_new = g->step + 1;
+    if (p->beams)
+        p->beams->max_new = p->max_new;
+}
+
 /* Choose the next id of each running sequence. Then remove the rows of sequences that have ended
  * from the cache. */
 static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *logits)
@@ -344,14 +387,18 @@ static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *lo
         const int32_t rows = g->step == 0 ? 1 : p->n_live;
         if (rows == 0)
             continue;
+        end_if_late(g, p);
         fsdp_status status =
             p->beams ? step_beams(g, p, logits, first) : extend_sequences(g, p, logits, first);
         fsdp_error_context(status, "generate: row %lld", (long long)(g->options->first_row + i));
         FSDP_TRY(status);
         first += rows;
     }
-    if (!all_go_on(g))
+    if (!all_go_on(g)) {
         g->decoder->select(s, g->cache, g->from, g->going_on);
+        if (g->guidance)
+            fsdp_guidance_select(g->guidance, s, g->from, g->going_on);
+    }
     g->rows = g->going_on;
     return fsdp_scope_status(s);
 }
@@ -364,6 +411,8 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     fsdp_tensor *logits = g->step == 0 ? g->decoder->prompt(s, g->model->module, g->cache)
                                        : g->decoder->step(s, g->model->module, g->cache, g->ids);
     fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK && g->guidance)
+        status = fsdp_guidance_step(g->guidance, g->device, g->step == 0 ? NULL : g->ids);
     if (status == FSDP_OK)
         status = choose_next_ids(g, s, logits);
     fsdp_scope_close(s);
@@ -389,6 +438,7 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 {
     int64_t rows;
     fsdp_status status = g->decoder->create(g->model->module, &g->cache);
+    g->began = fsdp_clock_s();
     FSDP_TRY(count_rows(g, status, &rows));
     while (rows > 0) {
         status = run_step(g, batch);
@@ -433,7 +483,10 @@ static fsdp_status begin_prompt(generation *g, const fsdp_batch *batch, int32_t 
         p->outputs[i].prompt_length = n;
         FSDP_TRY(fsdp_token_list_set(&p->outputs[i].ids, ids, n));
     }
+    p->source.ids = batch->input_ids + batch->source_offsets[row];
+    p->source.n = (size_t)(batch->source_offsets[row + 1] - batch->source_offsets[row]);
     *longest = n + (size_t)p->max_new > *longest ? n + (size_t)p->max_new : *longest;
+    *longest = p->source.n > *longest ? p->source.n : *longest;
     if (g->config.num_beams == 1)
         return FSDP_OK;
     FSDP_TRY(fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams));
@@ -468,13 +521,18 @@ static fsdp_status begin_generation(generation *g, const fsdp_batch *batch)
         FSDP_TRY(status);
     }
     g->penalized = fsdp_calloc(longest, sizeof *g->penalized);
-    return g->penalized ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (!g->penalized)
+        return FSDP_ERR_NOMEM;
+    return fsdp_guidance_is_on(&g->config)
+               ? fsdp_guidance_create(g->model, &g->config, batch, n * wide, &g->guidance)
+               : FSDP_OK;
 }
 
 static void end_generation(generation *g)
 {
     if (g->cache)
         g->decoder->destroy(g->cache);
+    fsdp_guidance_destroy(g->guidance);
     for (int32_t i = 0; g->prompts && i < g->n_prompts; i++)
         fsdp_beam_search_destroy(g->prompts[i].beams);
     fsdp_free(g->prompts);

@@ -9,8 +9,10 @@
 #include "src/base/shown_text.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run_internal.h"
+#include "src/generate/guidance.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"
+#include "src/text/special_in_text.h"
 
 enum {
     /* the default of max_new_tokens for answers in conversations; transformers' default, a total
@@ -120,7 +122,8 @@ static fsdp_status read_ids(generate_run *g)
     const fsdp_prompt_ids rows = {
         .vocab_size = g->model->info.vocab_size,
         .max_length = c->max_source_length_given ? c->max_source_length : 0,
-        .eos_id = is_seq2seq(g) ? (int32_t)g->model->info.eos_token_id : -1};
+        .eos_id = is_seq2seq(g) ? (int32_t)g->model->info.eos_token_id : -1,
+        .keep_ids = c->keep_ids};
     return fsdp_prompts_read_ids(&g->prompts, &rows, c->input_ids);
 }
 
@@ -133,7 +136,8 @@ fsdp_prompt_encoding fsdp_generate_encoding(const generate_run *g)
                                   .max_length = g->config->chat ? 0 : max_source_length(g),
                                   .to_continue = !is_seq2seq(g),
                                   .chat = g->config->chat ? &g->chat : NULL,
-                                  .text_column = g->config->text_column};
+                                  .text_column = g->config->text_column,
+                                  .keep_ids = g->config->keep_ids};
 }
 
 static fsdp_status read_prompts(generate_run *g)
@@ -168,6 +172,14 @@ static void report_notes(const generate_run *g)
         fsdp_generate_note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.note)
         fsdp_generate_note(g, g->prompts.note);
+    if (g->prompts.n_special) {
+        snprintf(text, sizeof text,
+                 "special tokens are in the texts of %zu of %zu prompts, first '%.80s' in prompt "
+                 "%zu; " FSDP_SPECIAL_BECOMES_ID,
+                 g->prompts.n_special, g->prompts.n, g->prompts.special_token,
+                 g->prompts.special + 1);
+        fsdp_generate_note(g, text);
+    }
     if (g->prompts.n_prefixed && !g->config->task_prefix) {
         snprintf(text, sizeof text,
                  "config.json of %.260s: '%s' is put before each text, as in training; "
@@ -259,6 +271,35 @@ static fsdp_status open_chat(generate_run *g)
     return fsdp_chat_add_end_of_turn(&g->chat, g->tokenizer, &g->generation);
 }
 
+/* Encode --negative-prompt, as a prompt that is a text. */
+static fsdp_status set_negative_prompt(generate_run *g)
+{
+    const fsdp_generate_config *c = g->config;
+    const fsdp_prompt_encoding e = {.tokenizer = g->tokenizer, .to_continue = !is_seq2seq(g)};
+    fsdp_rule_ids *ids = &g->generation.negative_prompt_ids;
+    fsdp_prompts prompts = {0};
+    if (c->generation.given.negative_prompt_ids)
+        return fsdp_error(FSDP_ERR_INVALID, "--negative-prompt and --negative-prompt-ids both give "
+                                            "the negative prompt; leave one out");
+    if (!fsdp_guidance_is_on(&g->generation))
+        return fsdp_error(FSDP_ERR_INVALID, "--negative-prompt needs --guidance-scale other than "
+                                            "1, which leads away from this prompt");
+    if (!g->tokenizer)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--negative-prompt needs a tokenizer: give --tokenizer");
+    fsdp_status status = fsdp_prompts_add_text(&prompts, &e, c->negative_prompt);
+    const fsdp_token_list *found = prompts.n ? &prompts.items[0].ids : NULL;
+    if (status == FSDP_OK && (found->len == 0 || found->len > FSDP_MAX_RULE_IDS))
+        status = fsdp_error(FSDP_ERR_INVALID, "--negative-prompt has %zu ids; it takes 1 to %d",
+                            found->len, FSDP_MAX_RULE_IDS);
+    if (status == FSDP_OK) {
+        memcpy(ids->ids, found->ids, found->len * sizeof *ids->ids);
+        ids->n = (int32_t)found->len;
+    }
+    fsdp_prompts_free(&prompts);
+    return status;
+}
+
 static fsdp_status set_generation(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -268,6 +309,8 @@ static fsdp_status set_generation(generate_run *g)
     fsdp_generation_config_set(&g->generation, &c->generation);
     if (c->chat && !g->generation.max_new_tokens && !g->generation.max_length)
         g->generation.max_new_tokens = DEFAULT_ANSWER_TOKENS;
+    if (c->negative_prompt)
+        FSDP_TRY(set_negative_prompt(g));
     if (c->num_return_sequences > 0)
         g->generation.num_return_sequences = c->num_return_sequences;
     FSDP_TRY(fsdp_generate_check(g->model, &g->generation));

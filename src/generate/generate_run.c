@@ -97,6 +97,7 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     const fsdp_prompt *prompt = &g->prompts.items[index];
     fsdp_generate_result result = {.index = index,
                                    .sequence = i % g->per_prompt,
+                                   .id = prompt->id,
                                    .prompt = prompt->text,
                                    .conversation = prompt->conversation,
                                    .chat = &g->chat,

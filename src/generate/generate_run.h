@@ -25,9 +25,12 @@ typedef struct fsdp_generate_config {
     /* file of texts: a text per line, or rows of JSON, CSV or Arrow; NULL: none */
     const char *input;
     const char *text_column; /* column of `input` that has the texts; NULL: a default */
+    bool keep_ids;           /* fsdp_generate_result.id is wanted */
     const char *messages;    /* file of conversations; NULL: none; needs `chat` */
     bool chat;               /* each text is a user message, rendered by the chat template */
     const char *system;      /* system message before each user message; NULL: none */
+    /* generation.negative_prompt_ids as a text; NULL: none. Needs guidance_scale */
+    const char *negative_prompt;
     const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
     bool continue_final_message;                      /* see fsdp_chat_prompts */
     const char *input_ids; /* JSON or JSON lines file with prompts as ids; NULL: none */
@@ -66,6 +69,7 @@ typedef struct fsdp_generate_result {
     /* `index` is the index of the prompt. `sequence` is the index of the sequence among the
      * num_return_sequences of this prompt. */
     size_t index, sequence;
+    const char *id;     /* the id of the prompt's row, as in fsdp_prompt; NULL: none */
     const char *prompt; /* the prompt's text; NULL: the prompt was given as ids, or as messages */
     /* conversation: the conversation that is the prompt, as JSON; NULL: the prompt is not a
      * conversation. chat: the options with which conversations were rendered. */

@@ -23,28 +23,74 @@ static void ban(float *scores, int64_t vocab, int64_t id)
  * score by the penalty. This function instead multiplies a negative score by the penalty, so that
  * the penalty also lowers negative scores. An id that occurs several times in `ids` is penalized
  * only once, because all scores are read before the first one is written. */
-static void penalize_repetition(float penalty, const fsdp_token_list *ids, float *scores,
+static void penalize_repetition(float penalty, const int32_t *ids, size_t n, float *scores,
                                 int64_t vocab, float *scratch)
 {
-    for (size_t i = 0; i < ids->len; i++) {
-        float score = ids->ids[i] < vocab ? scores[ids->ids[i]] : 0.0f;
+    for (size_t i = 0; i < n; i++) {
+        float score = ids[i] < vocab ? scores[ids[i]] : 0.0f;
         scratch[i] = score < 0 ? score * penalty : score / penalty;
     }
-    for (size_t i = 0; i < ids->len; i++)
-        if (ids->ids[i] < vocab)
-            scores[ids->ids[i]] = scratch[i];
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < vocab)
+            scores[ids[i]] = scratch[i];
 }
 
-/* For no_repeat_ngram_size: ban each id that would complete an n-gram that `ids` already
- * contains. */
-static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *scores, int64_t vocab)
+/* For no_repeat_ngram_size: ban each id that would complete an n-gram that `from` contains. */
+static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, const fsdp_source_ids *from,
+                                float *scores, int64_t vocab)
 {
-    if (ids->len < n)
+    if (ids->len < n - 1)
         return;
     const int32_t *suffix = ids->ids + ids->len - (n - 1);
-    for (size_t at = 0; at + n <= ids->len; at++)
-        if (memcmp(ids->ids + at, suffix, (n - 1) * sizeof *suffix) == 0)
-            ban(scores, vocab, ids->ids[at + n - 1]);
+    for (size_t at = 0; at + n <= from->n; at++)
+        if (memcmp(from->ids + at, suffix, (n - 1) * sizeof *suffix) == 0)
+            ban(scores, vocab, from->ids[at + n - 1]);
+}
+
+/* A sequence of sequence_bias whose last id may come next. */
+typedef struct biased_id {
+    int32_t id;
+    float bias; /* sum of the numbers of all such sequences with this last id */
+} biased_id;
+
+/* Add `bias` to the number of `id` in found [n], and return the new n. */
+static int32_t add_bias(biased_id *found, int32_t n, int32_t id, float bias)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (found[i].id == id) {
+            found[i].bias += bias;
+            return n;
+        }
+    found[n] = (biased_id){id, bias};
+    return n + 1;
+}
+
+/* For sequence_bias: if `ids` ends with all ids of a sequence but the last one, add the number of
+ * the sequence to the score of its last id. */
+static void add_biases(const fsdp_rule_biases *biases, const fsdp_token_list *ids, float *scores,
+                       int64_t vocab)
+{
+    const int32_t *all = biases->words.ids;
+    biased_id found[FSDP_MAX_RULE_IDS];
+    int32_t n = 0;
+    for (int32_t i = 0, begin = 0, end; i < biases->n; i++, begin = end + 1) {
+        for (end = begin; all[end] != FSDP_END_OF_WORD;)
+            end++;
+        const size_t before = (size_t)(end - begin) - 1;
+        if (before <= ids->len &&
+            memcmp(ids->ids + ids->len - before, all + begin, before * sizeof *ids->ids) == 0)
+            n = add_bias(found, n, all[end - 1], biases->biases[i]);
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (found[i].id < vocab)
+            scores[found[i].id] += found[i].bias;
+}
+
+/* For remove_invalid_values. */
+static void remove_invalid_values(float *scores, int64_t vocab)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        scores[i] = isnan(scores[i]) ? 0.0f : fmaxf(-FLT_MAX, fminf(FLT_MAX, scores[i]));
 }
 
 /* A bad word is a sequence of ids. Ban the last id of a bad word if `ids` ends with the other ids
@@ -112,6 +158,8 @@ static void apply_places(const fsdp_generation_config *c, int64_t length, int64_
         force_ids(&c->forced_bos_token_id, scores, vocab);
     if (c->forced_eos_token_id.n && length == most - 1)
         force_ids(&c->forced_eos_token_id, scores, vocab);
+    if (c->remove_invalid_values)
+        remove_invalid_values(scores, vocab);
     if (c->exponential_decay_length_penalty.factor > 0)
         raise_ends(c, length - prompt_length, scores, vocab);
     ban_ids(&c->suppress_tokens, scores, vocab);
@@ -120,12 +168,22 @@ static void apply_places(const fsdp_generation_config *c, int64_t length, int64_
 }
 
 void fsdp_logits_process(const fsdp_generation_config *c, const fsdp_token_list *ids,
-                         int64_t prompt_length, float *scores, int64_t vocab, float *scratch)
+                         int64_t prompt_length, const fsdp_source_ids *source, float *scores,
+                         int64_t vocab, float *scratch)
 {
+    const fsdp_source_ids own = {ids->ids, ids->len};
+    if (c->sequence_bias.n > 0)
+        add_biases(&c->sequence_bias, ids, scores, vocab);
+    if (c->encoder_repetition_penalty > 0 && c->encoder_repetition_penalty != 1.0)
+        penalize_repetition((float)(1 / c->encoder_repetition_penalty), source->ids, source->n,
+                            scores, vocab, scratch);
     if (c->repetition_penalty != 1.0)
-        penalize_repetition((float)c->repetition_penalty, ids, scores, vocab, scratch);
+        penalize_repetition((float)c->repetition_penalty, ids->ids, ids->len, scores, vocab,
+                            scratch);
     if (c->no_repeat_ngram_size > 0)
-        ban_repeated_ngrams((size_t)c->no_repeat_ngram_size, ids, scores, vocab);
+        ban_repeated_ngrams((size_t)c->no_repeat_ngram_size, ids, &own, scores, vocab);
+    if (c->encoder_no_repeat_ngram_size > 0)
+        ban_repeated_ngrams((size_t)c->encoder_no_repeat_ngram_size, ids, source, scores, vocab);
     ban_words(c, ids, scores, vocab);
     int64_t n_new = (int64_t)ids->len - prompt_length;
     if (n_new < fsdp_generation_config_min_new(c, prompt_length))

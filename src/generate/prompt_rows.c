@@ -55,14 +55,15 @@ static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
     return status;
 }
 
-/* Collect the keys of a row, at `line`, other than `used`. If `used` is "a.b", the key "a" is used.
- * Ignoring a key does not change a prompt, so no key is refused. */
+/* Collect the keys of a row, at `line`, other than `used` and `id`, which may be NULL. If `used` is
+ * "a.b", the key "a" is used. Ignoring a key does not change a prompt, so no key is refused. */
 static fsdp_status collect_unused(fsdp_json_node row, int64_t line, const char *used,
-                                  fsdp_unused_keys *unused)
+                                  const char *id, fsdp_unused_keys *unused)
 {
     for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
         const size_t n = strlen(v.key);
-        const bool is_used = strncmp(used, v.key, n) == 0 && (!used[n] || used[n] == '.');
+        const bool is_used = (strncmp(used, v.key, n) == 0 && (!used[n] || used[n] == '.')) ||
+                             (id && strcmp(id, v.key) == 0);
         if (!is_used && fsdp_json_kind_of(v) != FSDP_JSON_NULL)
             FSDP_TRY(fsdp_collect_unused_key(v.key, line, unused));
     }
@@ -84,8 +85,10 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
     if (fsdp_json_kind_of(value) != FSDP_JSON_STRING)
         return missing_text(row, e->text_column);
     FSDP_TRY(fsdp_json_get_str(value, NULL, &text));
-    FSDP_TRY(collect_unused(row, line, used, unused));
-    return fsdp_prompts_add_text(p, e, text);
+    const char *id = e->keep_ids ? fsdp_prompt_id_key(row) : NULL;
+    FSDP_TRY(collect_unused(row, line, used, id, unused));
+    FSDP_TRY(fsdp_prompts_add_text(p, e, text));
+    return fsdp_prompts_set_id(p, id, row);
 }
 
 /* Add the prompt in a row of JSON or Arrow, and collect the keys that are not used for it.
@@ -93,8 +96,10 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
                            int64_t line, bool wanted, fsdp_unused_keys *unused)
 {
-    if (e->chat && fsdp_is_conversation(row)) /* no key is unused: the output has all */
-        return fsdp_prompts_add_conversation(p, e, row);
+    if (e->chat && fsdp_is_conversation(row)) { /* no key is unused: the output has all */
+        FSDP_TRY(fsdp_prompts_add_conversation(p, e, row));
+        return fsdp_prompts_set_id(p, e->keep_ids ? fsdp_prompt_id_key(row) : NULL, row);
+    }
     if (wanted)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "not a conversation: it has no list of messages under 'messages' or "
@@ -195,16 +200,27 @@ static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_en
     return status;
 }
 
-/* Set the note that lists all columns except `column`. */
+/* Return the index of the column with the ids of the rows, or -1 if there is none. */
+static int64_t find_id_column(const fsdp_csv_row *header)
+{
+    size_t length;
+    for (size_t k = 0; fsdp_prompt_id_keys[k]; k++)
+        for (size_t i = 0; i < header->fields; i++)
+            if (strcmp(fsdp_csv_field(header, i, &length), fsdp_prompt_id_keys[k]) == 0)
+                return (int64_t)i;
+    return -1;
+}
+
+/* Set the note that lists all columns except `column` and `id`. */
 static fsdp_status note_columns(fsdp_prompts *p, const fsdp_csv_row *header, int64_t column,
-                                const char *path)
+                                int64_t id, const char *path)
 {
     fsdp_unused_keys unused = {0};
     char *note = NULL;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < header->fields && status == FSDP_OK; i++) {
         size_t length;
-        if ((int64_t)i != column)
+        if ((int64_t)i != column && (int64_t)i != id)
             status =
                 fsdp_collect_unused_key(fsdp_csv_field(header, i, &length), header->line, &unused);
     }
@@ -220,18 +236,23 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     fsdp_csv_row row = {0};
     int64_t column;
     FSDP_TRY(check_column(fsdp_csv_header(csv), e, path, &column));
+    const int64_t id = e->keep_ids ? find_id_column(fsdp_csv_header(csv)) : -1;
     fsdp_status status = fsdp_csv_next(csv, &row);
     while (status == FSDP_OK && row.line) {
         size_t length;
         const char *text = fsdp_csv_field(&row, (size_t)column, &length);
         status = strlen(text) == length ? fsdp_prompts_add_text(p, e, text)
                                         : fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
+        if (status == FSDP_OK && id >= 0)
+            status = fsdp_prompts_set_text_id(
+                p, fsdp_csv_field(fsdp_csv_header(csv), (size_t)id, &length),
+                fsdp_csv_field(&row, (size_t)id, &length));
         fsdp_error_context(status, "%s: line %lld", path, (long long)row.line);
         if (status == FSDP_OK)
             status = fsdp_csv_next(csv, &row);
     }
     fsdp_csv_row_fini(&row);
-    return status == FSDP_OK ? note_columns(p, fsdp_csv_header(csv), column, path) : status;
+    return status == FSDP_OK ? note_columns(p, fsdp_csv_header(csv), column, id, path) : status;
 }
 
 static fsdp_status has_prompts(const fsdp_csv_row *header, void *encoding, bool *fits)

@@ -13,7 +13,9 @@
 #include "src/data/arrow/table.h"
 #include "src/data/files/input.h"
 #include "src/data/json/jsonl_keys.h"
+#include "src/data/rows/chat_text.h"
 #include "src/generate/prompts.h"
+#include "src/text/special_in_text.h"
 
 enum {
     MAX_FILE_BYTES = 1 << 30
@@ -24,6 +26,7 @@ void fsdp_prompts_free(fsdp_prompts *p)
     for (size_t i = 0; i < p->n; i++) {
         fsdp_free(p->items[i].text);
         fsdp_free(p->items[i].conversation);
+        fsdp_free(p->items[i].id);
         fsdp_token_list_fini(&p->items[i].ids);
     }
     fsdp_free(p->items);
@@ -38,6 +41,45 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
         return NULL;
     p->items[p->n] = (fsdp_prompt){0};
     return &p->items[p->n++];
+}
+
+/* --- ids of rows --- */
+
+const char *const fsdp_prompt_id_keys[] = {"id", "idx", "guid", NULL};
+
+/* Print `doc` as the id of the last prompt, and destroy it. */
+static fsdp_status keep_id(fsdp_prompts *p, fsdp_json *doc)
+{
+    char **id = &p->items[p->n - 1].id;
+    const fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, id, NULL);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+fsdp_status fsdp_prompts_set_id(fsdp_prompts *p, const char *key, fsdp_json_node row)
+{
+    fsdp_json *doc;
+    if (!key)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_create("id", &doc));
+    fsdp_json_set_shared(fsdp_json_root(doc), key, fsdp_json_find(row, key));
+    return keep_id(p, doc);
+}
+
+fsdp_status fsdp_prompts_set_text_id(fsdp_prompts *p, const char *key, const char *text)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_create("id", &doc));
+    fsdp_json_set_str(fsdp_json_root(doc), key, text);
+    return keep_id(p, doc);
+}
+
+const char *fsdp_prompt_id_key(fsdp_json_node row)
+{
+    for (size_t i = 0; fsdp_prompt_id_keys[i]; i++)
+        if (fsdp_json_has(row, fsdp_prompt_id_keys[i]))
+            return fsdp_prompt_id_keys[i];
+    return NULL;
 }
 
 /* --- texts --- */
@@ -71,6 +113,19 @@ static const char *prefix_of(fsdp_prompts *p, const fsdp_prompt_encoding *e, con
     return e->prefix;
 }
 
+/* Count the last prompt if its text contains special tokens. `before` is
+ * fsdp_special_in_text.count before the prompt was encoded. */
+static void count_special(fsdp_prompts *p, int64_t before)
+{
+    const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+    if (special->count == before)
+        return;
+    if (p->n_special++ == 0) {
+        p->special = p->n - 1;
+        p->special_token = special->last;
+    }
+}
+
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
@@ -80,10 +135,12 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     prompt->text = fsdp_strndup(text, length);
     char *whole = fsdp_strdup_printf("%s%.*s", prefix_of(p, e, text, length), (int)length, text);
     fsdp_status status = FSDP_ERR_NOMEM;
+    const int64_t before = fsdp_special_in_text_of_thread()->count;
     bool cut = false;
     if (prompt->text && whole)
         status = encode_text(e, whole, &prompt->ids, &cut);
     p->n_cut += cut;
+    count_special(p, before);
     fsdp_free(whole);
     return status;
 }
@@ -95,7 +152,10 @@ fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_enc
     fsdp_prompt *prompt = append_prompt(p);
     if (!prompt)
         return FSDP_ERR_NOMEM;
+    const int64_t before = fsdp_special_in_text_of_thread()->count;
     FSDP_TRY(fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids));
+    fsdp_chat_search_special(e->tokenizer, row);
+    count_special(p, before);
     FSDP_TRY(fsdp_json_create("conversation", &copy));
     for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
         fsdp_json_set_shared(fsdp_json_root(copy), v.key, v);
@@ -226,14 +286,16 @@ static bool is_any(const char *key, const char *const *names)
 }
 
 /* Check the keys of a row. A file that was made for training may have keys for targets, such as
- * "labels". Such keys are ignored, and prompts->note lists them. */
-static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
+ * "labels". Such keys are ignored, and prompts->note lists them. `id` is the key of the row's id,
+ * or NULL. */
+static fsdp_status check_keys(id_reader *r, fsdp_json_node row, const char *id)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
     static const char *const targets[] = {"labels", "decoder_input_ids", "decoder_attention_mask",
                                           "prompt_length", NULL};
     for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
-        if (is_any(v.key, used) || fsdp_json_kind_of(v) == FSDP_JSON_NULL)
+        if (is_any(v.key, used) || fsdp_json_kind_of(v) == FSDP_JSON_NULL ||
+            (id && strcmp(v.key, id) == 0))
             continue;
         FSDP_TRY(is_any(v.key, targets) ? fsdp_collect_unused_key(v.key, r->line, &r->unused)
                                         : fsdp_unused_key(row, v, r->line, &r->unused));
@@ -259,8 +321,9 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
     int64_t *wide, first, end;
     size_t n;
     const char *key = fsdp_json_kind_of(row) == FSDP_JSON_OBJECT ? "input_ids" : NULL;
+    const char *id = key && r->options->keep_ids ? fsdp_prompt_id_key(row) : NULL;
     if (key)
-        FSDP_TRY(check_keys(r, row));
+        FSDP_TRY(check_keys(r, row, id));
     FSDP_TRY(fsdp_json_get_i64s(row, key, 0, r->options->vocab_size - 1, &wide, &n));
     fsdp_status status = read_mask(row, n, &first, &end);
     if (status == FSDP_OK) {
@@ -271,6 +334,8 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
             prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
         if (status == FSDP_OK)
             cut_row(r, &prompt->ids);
+        if (status == FSDP_OK)
+            status = fsdp_prompts_set_id(p, id, row);
     }
     fsdp_free(wide);
     return status;

@@ -10,6 +10,9 @@ typedef struct fsdp_prompt {
     char *text;
     char *conversation; /* the row of a conversation, as JSON; NULL: the prompt is not a
                            conversation; owned */
+    /* the row's id under its own key (fsdp_prompt_id_keys), as JSON: {"id": 7}; NULL: the row has
+     * none, or fsdp_prompt_encoding.keep_ids is false; owned */
+    char *id;
     fsdp_token_list ids;
 } fsdp_prompt;
 
@@ -17,9 +20,12 @@ typedef struct fsdp_prompt {
 typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
-    size_t n_cut;      /* number of prompts that were cut to max_length */
-    size_t n_prefixed; /* number of prompts that were given a prefix that is not empty */
-    char *note;        /* lists the unused keys of rows; NULL: none; owned */
+    size_t n_cut;              /* number of prompts that were cut to max_length */
+    size_t n_prefixed;         /* number of prompts that were given a prefix that is not empty */
+    size_t n_special;          /* number of prompts whose texts contain special tokens */
+    size_t special;            /* index of the first of them */
+    const char *special_token; /* a special token in it; NULL: none; borrowed from the tokenizer */
+    char *note;                /* lists the unused keys of rows; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
@@ -37,7 +43,20 @@ typedef struct fsdp_prompt_encoding {
     bool to_continue;
     const fsdp_chat_prompts *chat; /* NULL: texts are not rendered as user messages */
     const char *text_column;       /* column or key of the text in a row; NULL: a default */
+    bool keep_ids;                 /* set fsdp_prompt.id, because the output can have it */
 } fsdp_prompt_encoding;
+
+/* The keys under which rows may have an id, in the order of preference: "id", "idx", "guid"; NULL
+ * after the last one. */
+extern const char *const fsdp_prompt_id_keys[];
+/* Return the first of fsdp_prompt_id_keys that the row has, or NULL. */
+const char *fsdp_prompt_id_key(fsdp_json_node row);
+/* Set the id of the last prompt to the value of `key` in `row`. No effect if `key` is NULL. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_set_id(fsdp_prompts *prompts, const char *key,
+                                                fsdp_json_node row);
+/* Set the id of the last prompt to a text. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_set_text_id(fsdp_prompts *prompts, const char *key,
+                                                     const char *text);
 
 /* Append `note` to prompts->note. NULL: nothing to append. The function frees `note`. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_note(fsdp_prompts *prompts, char *note);
@@ -71,6 +90,7 @@ typedef struct fsdp_prompt_ids {
     int64_t vocab_size;
     int max_length;
     int32_t eos_id;
+    bool keep_ids; /* see fsdp_prompt_encoding */
 } fsdp_prompt_ids;
 
 /* Read rows of ids, which must be below vocab_size. The file is a JSON array of rows, or has one

@@ -23,7 +23,9 @@ static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
                                                 .top_k = 50,
                                                 .top_p = 1.0,
                                                 .typical_p = 1.0,
-                                                .repetition_penalty = 1.0};
+                                                .repetition_penalty = 1.0,
+                                                .encoder_repetition_penalty = 1.0,
+                                                .guidance_scale = 1.0};
 
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
 {
@@ -132,6 +134,8 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
         return fsdp_json_mismatch(root, "forced_bos_token_id", "one token id");
     FSDP_TRY(fsdp_length_decay_read(root, "exponential_decay_length_penalty",
                                     &c->exponential_decay_length_penalty));
+    FSDP_TRY(fsdp_rule_biases_read(root, "sequence_bias", &c->sequence_bias));
+    FSDP_TRY(fsdp_rule_ids_read(root, "negative_prompt_ids", &c->negative_prompt_ids));
     FSDP_TRY(fsdp_json_opt_bool(root, "renormalize_logits", c->renormalize_logits,
                                 &c->renormalize_logits));
     return fsdp_rule_texts_read(root, "stop_strings", &c->stop_strings);
@@ -147,18 +151,11 @@ static const struct {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
     {"penalty_alpha", 0},
-    {"encoder_repetition_penalty", 1},
-    {"encoder_no_repeat_ngram_size", 0},
-    {"guidance_scale", 1},
     {"dola_layers", (double)NAN},
     {"force_words_ids", (double)NAN},
     {"constraints", (double)NAN},
-    {"sequence_bias", (double)NAN},
-    {"remove_invalid_values", (double)NAN},
     {"watermarking_config", (double)NAN},
-    {"max_time", (double)NAN},
     {"token_healing", (double)NAN},
-    {"prompt_lookup_num_tokens", (double)NAN},
 };
 
 static bool is_neutral(fsdp_json_node value, double neutral)
@@ -225,6 +222,13 @@ static const char *const known[] = {"decoder_start_token_id",
                                     "renormalize_logits",
                                     "stop_strings",
                                     "repetition_penalty",
+                                    "sequence_bias",
+                                    "encoder_repetition_penalty",
+                                    "encoder_no_repeat_ngram_size",
+                                    "guidance_scale",
+                                    "negative_prompt_ids",
+                                    "max_time",
+                                    "remove_invalid_values",
                                     "no_repeat_ngram_size",
                                     "_from_model_config",
                                     "transformers_version",
@@ -248,6 +252,12 @@ static const char *const known[] = {"decoder_start_token_id",
                                     "assistant_early_exit",
                                     "assistant_lookbehind",
                                     "target_lookbehind",
+                                    "assistant_ensemble_weight",
+                                    "speculation_type",
+                                    "prompt_lookup_num_tokens",
+                                    "use_mtp",
+                                    "max_cache_len",
+                                    "continuous_batching_config",
                                     "compile_config",
                                     "disable_compile",
                                     "trust_remote_code",
@@ -292,6 +302,13 @@ fsdp_status fsdp_generation_config_update(fsdp_json_node root, fsdp_generation_c
     FSDP_TRY(read_sampling(root, &c));
     FSDP_TRY(read_positive(root, "repetition_penalty", &c.repetition_penalty));
     FSDP_TRY(read_count(root, "no_repeat_ngram_size", 0, &c.no_repeat_ngram_size));
+    FSDP_TRY(read_positive(root, "encoder_repetition_penalty", &c.encoder_repetition_penalty));
+    FSDP_TRY(read_count(root, "encoder_no_repeat_ngram_size", 0, &c.encoder_no_repeat_ngram_size));
+    FSDP_TRY(fsdp_json_opt_f64(root, "guidance_scale", c.guidance_scale, &c.guidance_scale));
+    FSDP_TRY(fsdp_json_opt_bool(root, "remove_invalid_values", c.remove_invalid_values,
+                                &c.remove_invalid_values));
+    if (fsdp_json_has(root, "max_time"))
+        FSDP_TRY(read_positive(root, "max_time", &c.max_time));
     FSDP_TRY(read_rules(root, &c));
     find_unsupported(root, &c);
     *config = c;

@@ -59,6 +59,21 @@ typedef struct fsdp_generation_config {
     /* if the length limit is reached, the last id is one of these */
     fsdp_rule_ids forced_eos_token_id;
     fsdp_length_decay exponential_decay_length_penalty;
+    fsdp_rule_biases sequence_bias; /* numbers that are added to scores */
+    /* above 1: ids of the prompt or, for a seq2seq model, of the source become likelier, by the
+     * inverse of this repetition penalty; 1 or 0: no change */
+    double encoder_repetition_penalty;
+    /* an n-gram of the prompt or of the source is not generated again; 0: n-grams may repeat */
+    int64_t encoder_no_repeat_ngram_size;
+    /* classifier-free guidance (src/generate/guidance.h); 1: off */
+    double guidance_scale;
+    /* the prompt that guidance_scale leads away from; empty: the last id of the prompt. Not a key
+     * of transformers' file, but an argument of its generate() */
+    fsdp_rule_ids negative_prompt_ids;
+    /* A batch ends with the id after which it has taken more than this number of seconds; 0: no
+     * limit */
+    double max_time;
+    bool remove_invalid_values; /* use 0 for a NaN, and the largest float for an infinity */
     /* Only for beam search: normalize the scores again after they were changed, so that they are
      * log-probabilities. */
     bool renormalize_logits;
@@ -95,6 +110,13 @@ typedef struct fsdp_generation_config {
     X(forced_eos_token_id)                                                                         \
     X(exponential_decay_length_penalty)                                                            \
     X(renormalize_logits)                                                                          \
+    X(sequence_bias)                                                                               \
+    X(encoder_repetition_penalty)                                                                  \
+    X(encoder_no_repeat_ngram_size)                                                                \
+    X(guidance_scale)                                                                              \
+    X(negative_prompt_ids)                                                                         \
+    X(max_time)                                                                                    \
+    X(remove_invalid_values)                                                                       \
     X(stop_strings)
 
 /* The settings whose values are lists. A caller gives them as JSON text, or NULL. */
@@ -104,7 +126,9 @@ typedef struct fsdp_generation_config {
     X(begin_suppress_tokens)                                                                       \
     X(forced_bos_token_id)                                                                         \
     X(forced_eos_token_id)                                                                         \
-    X(exponential_decay_length_penalty)
+    X(exponential_decay_length_penalty)                                                            \
+    X(sequence_bias)                                                                               \
+    X(negative_prompt_ids)
 
 /* Settings that override those of a model. {0} overrides no settings. */
 typedef struct fsdp_generation_settings {

@@ -76,6 +76,55 @@ fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key, fsdp_rule
     return FSDP_OK;
 }
 
+/* If a sequence before the last one of `biases` equals the last one, set its number to that of the
+ * last one, and remove the last one. */
+static void merge_last(fsdp_rule_biases *biases)
+{
+    fsdp_rule_words *words = &biases->words;
+    int32_t last = words->n - 1;
+    while (last > 0 && words->ids[last - 1] != FSDP_END_OF_WORD)
+        last--;
+    const int32_t length = words->n - last;
+    for (int32_t i = 0, at = 0; at < last; i++) {
+        const int32_t begin = at;
+        while (words->ids[at++] != FSDP_END_OF_WORD)
+            continue;
+        if (at - begin != length ||
+            memcmp(words->ids + begin, words->ids + last, (size_t)length * sizeof *words->ids) != 0)
+            continue;
+        biases->biases[i] = biases->biases[--biases->n];
+        words->n = last;
+        return;
+    }
+}
+
+static fsdp_status read_bias(fsdp_json_node pair, fsdp_rule_biases *biases)
+{
+    double bias;
+    if (fsdp_json_kind_of(pair) != FSDP_JSON_ARRAY || fsdp_json_len(pair) != 2)
+        return fsdp_json_mismatch(pair, NULL, "a list of token ids and a number: [[1, 2], -3.5]");
+    if (biases->n == (int32_t)FSDP_LENGTH(biases->biases))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "more than %d sequences", FSDP_MAX_RULE_IDS);
+    FSDP_TRY(read_word(fsdp_json_at(pair, 0), &biases->words));
+    FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(pair, 1), NULL, &bias));
+    biases->biases[biases->n++] = (float)bias;
+    merge_last(biases);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_rule_biases_read(fsdp_json_node root, const char *key, fsdp_rule_biases *out)
+{
+    fsdp_json_node list;
+    fsdp_rule_biases biases = {.n = 0};
+    if (!fsdp_json_has(root, key))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_array(root, key, &list));
+    for (size_t i = 0; i < fsdp_json_len(list); i++)
+        FSDP_TRY(add_key(read_bias(fsdp_json_at(list, i), &biases), root, key));
+    *out = biases;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_rule_texts_add(fsdp_rule_texts *texts, const char *text, size_t length)
 {
     if (length == 0 || memchr(text, 0, length))

@@ -24,6 +24,13 @@ typedef struct fsdp_rule_words {
     int32_t n; /* number of elements in `ids`, including the FSDP_END_OF_WORDs */
 } fsdp_rule_words;
 
+/* The setting sequence_bias: sequences of ids, and a number for each. */
+typedef struct fsdp_rule_biases {
+    fsdp_rule_words words;
+    float biases[FSDP_MAX_RULE_IDS]; /* [n]: added to the score of the last id of each sequence */
+    int32_t n;                       /* number of sequences */
+} fsdp_rule_biases;
+
 /* Texts, each followed by a NUL. */
 typedef struct fsdp_rule_texts {
     char bytes[FSDP_MAX_STOP_BYTES];
@@ -48,6 +55,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *
 /* The value must be a list of lists of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
+/* The value must be a list of pairs of a list of ids and a number: [[[1, 2], -3.5], [[4], 1.0]]. If
+ * a sequence occurs several times, its last number counts, as in transformers. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_biases_read(fsdp_json_node root, const char *key,
+                                                  fsdp_rule_biases *out);
 /* The value must be a text, or a list of texts. An empty text is an error, because every generated
  * text contains the empty text. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,

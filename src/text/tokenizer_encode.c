@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/special_in_text.h"
 #include "src/text/tokenizer_internal.h"
 
 /* What the functions below need while they encode a text. */
@@ -101,6 +102,8 @@ static fsdp_status append_added(encoder *e, const fsdp_added_match *match,
                                 const fsdp_text_view *view)
 {
     FSDP_TRY(append_id(e->list, match->token->id));
+    if (match->token->special)
+        fsdp_special_in_text_add(match->token->text);
     if (!e->out || !e->out->want_places)
         return FSDP_OK;
     return append_place(e, fsdp_view_range(view, match->begin, match->end),

@@ -2,12 +2,14 @@
 #include "src/tokenize/encode.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/causal_text.h"
+#include "src/text/special_in_text.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
 {
@@ -192,13 +194,30 @@ static fsdp_status put_row(const fsdp_encode_form *form, fsdp_encoded *out, fsdp
     return FSDP_OK;
 }
 
+/* Write the text of fsdp_encoded.special for record `i`. */
+static void name_place(const fsdp_record_batch *batch, size_t i, const char *token,
+                       char text[FSDP_SPECIAL_PLACE])
+{
+    const fsdp_record *record = &batch->records[i];
+    const bool is_row = record->line == 0 || record->number > 0;
+    const int64_t number = record->line == 0 ? record->index + 1
+                           : is_row          ? record->number
+                                             : record->line;
+    snprintf(text, FSDP_SPECIAL_PLACE, "'%.80s' in %s %" PRId64 " of %.400s", token,
+             is_row ? "row" : "line", number, batch->path);
+}
+
 fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_batch *batch,
                               fsdp_encoded *out)
 {
     clear(out);
     for (size_t i = 0; i < batch->len; i++) {
+        const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+        const int64_t before = special->count;
         int64_t cut;
         FSDP_TRY(fsdp_encode_record(form, batch, i, out, &cut));
+        if (special->count > before && out->special_rows++ == 0)
+            name_place(batch, i, special->last, out->special);
         const bool validation =
             batch->validation ||
             fsdp_record_number(form->seed, batch->first + (int64_t)i) < form->validation_below;

@@ -5,8 +5,9 @@
 #include "src/tokenize/source.h"
 
 enum {
-    FSDP_TOKENIZE_PARTS = 2, /* part 0 is the training data, part 1 the validation data */
-    FSDP_SPOOLED_LISTS = 4   /* the lists of a row: ids, labels, token_type_ids and position_ids */
+    FSDP_TOKENIZE_PARTS = 2,  /* part 0 is the training data, part 1 the validation data */
+    FSDP_SPECIAL_PLACE = 600, /* size of fsdp_encoded.special */
+    FSDP_SPOOLED_LISTS = 4    /* the lists of a row: ids, labels, token_type_ids and position_ids */
 };
 
 /* How rows are written. */
@@ -43,6 +44,9 @@ typedef struct fsdp_encoded {
     int64_t text_bytes; /* bytes of the batch's records that are texts */
     /* numbers of rows that were cut to a length limit, and of tokens that were cut off */
     int64_t cut_rows, cut_tokens;
+    int64_t special_rows; /* number of rows whose texts contain special tokens */
+    /* a special token in the first of them, and the place of this row; "" if there is none */
+    char special[FSDP_SPECIAL_PLACE];
     int64_t masked_rows; /* number of rows in which some tokens have no loss */
     int64_t empty_rows;  /* rows without tokens */
     /* lists[i]: list i of at least one row is not empty; lists are numbered as in Note [Spooled

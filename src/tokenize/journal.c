@@ -1,6 +1,7 @@
 /* See journal.h. */
 #include "src/tokenize/journal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -20,6 +21,8 @@ static void put_state(fsdp_json_node root, const fsdp_tokenize_state *state)
     fsdp_json_set_i64(root, "text_bytes", state->text_bytes);
     fsdp_json_set_i64(root, "cut_rows", state->cut_rows);
     fsdp_json_set_i64(root, "cut_tokens", state->cut_tokens);
+    fsdp_json_set_i64(root, "special_rows", state->special_rows);
+    fsdp_json_set_str(root, "special", state->special);
     fsdp_json_set_i64(root, "masked_rows", state->masked_rows);
     fsdp_json_set_i64(root, "empty_rows", state->empty_rows);
     fsdp_json_set_i64(root, "uses", (int64_t)state->uses);
@@ -58,10 +61,15 @@ static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
                    {"cut_rows", &state->cut_rows},       {"cut_tokens", &state->cut_tokens},
                    {"masked_rows", &state->masked_rows}, {"empty_rows", &state->empty_rows}};
     int64_t version, uses;
+    const char *special;
     fsdp_json_node lists;
     FSDP_TRY(fsdp_json_get_i64(root, "version", VERSION, VERSION, &version));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         FSDP_TRY(fsdp_json_get_i64(root, numbers[i].key, 0, INT64_MAX, numbers[i].value));
+    /* journals of older versions do not have these two keys */
+    FSDP_TRY(fsdp_json_opt_i64(root, "special_rows", 0, INT64_MAX, 0, &state->special_rows));
+    FSDP_TRY(fsdp_json_opt_str(root, "special", "", &special));
+    snprintf(state->special, sizeof state->special, "%s", special);
     FSDP_TRY(fsdp_json_get_i64(root, "uses", 0, UINT32_MAX, &uses));
     state->uses = (unsigned)uses;
     FSDP_TRY(fsdp_json_get_bool(root, "is_complete", &state->is_complete));

@@ -7,8 +7,9 @@
 
 typedef struct fsdp_tokenize_state {
     int64_t records; /* number of records that have been read, in all files together */
-    int64_t text_bytes, cut_rows, cut_tokens, masked_rows, empty_rows;
-    unsigned uses; /* FSDP_USES_* flags of the rows that have been read */
+    int64_t text_bytes, cut_rows, cut_tokens, special_rows, masked_rows, empty_rows;
+    char special[FSDP_SPECIAL_PLACE]; /* fsdp_encoded.special of the first row that has one */
+    unsigned uses;                    /* FSDP_USES_* flags of the rows that have been read */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */
     /* the run was started with --overwrite, so it may replace an existing output */

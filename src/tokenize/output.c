@@ -305,6 +305,9 @@ fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
     state->text_bytes += e->text_bytes;
     state->cut_rows += e->cut_rows;
     state->cut_tokens += e->cut_tokens;
+    if (state->special_rows == 0)
+        memcpy(state->special, e->special, sizeof state->special);
+    state->special_rows += e->special_rows;
     state->masked_rows += e->masked_rows;
     state->empty_rows += e->empty_rows;
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)

@@ -12,6 +12,7 @@
 #include "src/base/io.h"
 #include "src/data/rows/rows_form.h"
 #include "src/report/human.h"
+#include "src/text/special_in_text.h"
 #include "src/tokenize/arrow_output.h"
 #include "src/tokenize/identity.h"
 #include "src/tokenize/pipeline.h"
@@ -328,6 +329,16 @@ static void print_losses(const tokenize_run *r)
     fprintf(r->out, "\n");
 }
 
+/* Print one line about special tokens in the texts of the data, if there are any. */
+static void print_special(const tokenize_run *r)
+{
+    if (r->state.special_rows)
+        fprintf(r->out,
+                "%s: special tokens are in the texts of %" PRId64 " of %" PRId64
+                " rows, first %s; " FSDP_SPECIAL_BECOMES_ID "\n",
+                r->config->data, r->state.special_rows, r->state.records, r->state.special);
+}
+
 /* Return true if texts should end with eos, but the tokenizer has no eos. */
 static bool lacks_eos(const tokenize_run *r)
 {
@@ -370,6 +381,7 @@ static void print_notes(const tokenize_run *r, const char *unused)
     print_labels(r);
     print_lines(r->out, unused);
     print_losses(r);
+    print_special(r);
     if (keeps_documents(r))
         fprintf(r->out,
                 "%s: each document is a row; 'fsdp train' joins and cuts plain text, which "

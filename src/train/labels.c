@@ -12,6 +12,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/files/file_names.h"
 #include "src/models/label_names.h"
@@ -103,8 +104,38 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
                                                             : found->classes != known->classes;
 }
 
+/* Return true if the rows have names of classes, and neither config.json nor --class-names has. The
+ * names are then needed, also with --num-labels. */
+static bool only_rows_have_names(const fsdp_train_config *c, const known_labels *known,
+                                 const fsdp_found_labels *found)
+{
+    return found->names && !known->named && !c->class_names.count;
+}
+
+/* Return an error if there are not as many names as --num-labels says. */
+static fsdp_status check_count(const fsdp_train_config *c, const fsdp_found_labels *found)
+{
+    fsdp_str text = {0};
+    if (!c->num_labels || c->num_labels == found->classes)
+        return FSDP_OK;
+    for (int64_t i = 0; i < found->classes && i < SHOWN_NAMES; i++)
+        fsdp_str_printf(&text, "%s%.60s", i ? ", " : "", found->names[i]);
+    char *names = fsdp_str_take(&text);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        fsdp_error(FSDP_ERR_INVALID,
+                   "--num-labels is %lld, but the labels of %s have %lld names: %s%s; leave out "
+                   "--num-labels, or give all names of the classes with --class-names",
+                   (long long)c->num_labels, c->data, (long long)found->classes, names,
+                   found->classes > SHOWN_NAMES ? ", ..." : "");
+    fsdp_free(names);
+    return status;
+}
+
 /* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, it does not, but labels->problem_type is kept if the rows have several labels. */
+ * --class-names, it does not, unless only the rows have names of classes; but labels->problem_type
+ * is kept if the rows have several labels. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
@@ -113,6 +144,8 @@ static void choose_labels(const fsdp_train_config *c, const known_labels *known,
     /* If the labels do not fit the problem type that the user gave, do not use them here. Reading
      * the rows will return the error, with a message that contains a label that does not fit. */
     const bool differs = c->problem_type && (int)type != c->problem_type - 1;
+    if (!differs && only_rows_have_names(c, known, labels))
+        return;
     if (!given && !differs && fits_better(labels, known))
         return;
     fsdp_found_labels_fini(labels);
@@ -231,6 +264,10 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
         return find_lists(t, &known, &options, found);
     FSDP_TRY(fsdp_labels_find(c->data, &options, &labels));
     choose_labels(c, &known, &labels);
+    if (labels.names && check_count(c, &labels) != FSDP_OK) {
+        fsdp_found_labels_fini(&labels);
+        return FSDP_ERR_INVALID;
+    }
     *found = labels;
     if (found->classes)
         print_found(t, found);

@@ -34,6 +34,16 @@ awk 'BEGIN { print "text,label"; for (i = 0; i < 32; i++) print (i % 2 ? "a b c"
 learn two --data train.csv --epochs 4
 expect training_says_how_texts_are_classified 0 "^to label new texts: fsdp classify --model two TEXT$" out
 
+# --- names of classes in the rows, and --num-labels ---
+awk 'BEGIN { print "text,label"; for (i = 0; i < 24; i++) print (i % 3 ? i % 3 > 1 ? "a b" : "c d" : "g h") "," (i % 3 ? i % 3 > 1 ? "up" : "even" : "down") }' >three.csv
+learn three --data three.csv --epochs 1 --num-labels 3
+expect num_labels_takes_names_from_rows 0 '^3 classes, from the labels of three.csv: down, even, up$' out
+check and_saves_them grep -q '"even": 1' three/config.json
+run train --model bert --from-config --data three.csv --output no --num-labels 2
+expect another_number_is_an_error 1 '--num-labels is 2, but the labels of three.csv have 3 names: down, even, up; leave out'
+run train --model bert --from-config --data three.csv --output no --num-labels 5
+expect more_classes_than_names_are_an_error 1 '--num-labels is 5, but the labels of three.csv have 3 names.*--class-names'
+
 # --- texts ---
 run classify --model two 'a b c' 'f g h' ''
 expect texts_of_the_command_line_are_classified 0

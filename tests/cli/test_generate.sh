@@ -95,6 +95,27 @@ sed 's/{/{"num_beams": 4, "max_new_tokens": 20, "penalty_alpha": 0.5,/' "$model/
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl"
 expect generation_config_is_the_default 0 '^\[250, 156, 42, 127' out
 expect what_is_not_supported_is_named 0 'note: generation_config.json sets penalty_alpha'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beam-groups 2
+expect settings_that_are_missing_say_what_to_use 2 'num-beam-groups: 2 is not supported: there is no diverse beam search.*--do-sample with --num-return-sequences'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --watermarking-config '{"seeding_scheme": "selfhash"}'
+expect watermarks_are_refused 2 'texts are not watermarked'
+cat >"$dir/rows.jsonl" <<'END'
+{"input_ids": [250, 250, 250, 299, 1], "id": "q-7"}
+{"idx": 12, "input_ids": [116, 116, 116, 61, 116, 1]}
+[196, 178, 311, 1]
+END
+run generate --model "$model" --input-ids "$dir/rows.jsonl" --max-new-tokens 2 --json
+expect results_have_the_ids_of_their_rows 0 '"id": "q-7"' out
+if grep -q '^{.*"idx": 12.*"index": 1,' "$dir/out" && [ "$(grep -Ec '"(id|idx|guid)"' "$dir/out")" -eq 2 ]; then ok other_names_of_ids
+else bad other_names_of_ids "$(cat "$dir/out")"
+fi
+run launch -n 2 generate --model "$model" --input-ids "$dir/rows.jsonl" --max-new-tokens 2 --output "$dir/ids.jsonl"
+expect ids_are_in_the_file_of_two_ranks 0 '' ids.jsonl
+if [ "$(sed -n 's/.*"id": "\(q-7\)".*/\1/p; s/.*"idx": \([0-9]*\).*/\1/p' "$dir/ids.jsonl" | tr '\n' ' ')" = 'q-7 12 ' ]; then ok each_with_its_row
+else bad each_with_its_row "$(cat "$dir/ids.jsonl")"
+fi
+run generate --model "$model" --use-cache --num-beam-groups 1 --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
+same what_is_always_so_is_accepted
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl" --num-beams 1
 same flags_win_over_generation_config
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --top-p 0.5 --print-config

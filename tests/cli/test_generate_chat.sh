@@ -30,6 +30,23 @@ check each_text_is_a_message_of_its_own [ "$(cat out)" = "$(printf 'hello 😀 y
 run generate --model m --chat --system S --prompt hi
 check the_system_has_a_message [ "$(cat out)" = no ]
 
+# --- guidance ---
+run generate --model m --guidance-scale 0 --negative-prompt 'hi hello' --max-new-tokens 8 hey
+cp out guided
+ids=$("$fsdp" generate --model m --json --max-new-tokens 1 'hi hello' | sed 's/.*"input_ids": *\[\([^]]*\)\].*/\1/')
+run generate --model m --guidance-scale 0 --negative-prompt-ids "$ids" --max-new-tokens 8 hey
+check a_negative_prompt_is_a_text_or_ids [ "$rc" -eq 0 -a -s guided -a -n "$ids" -a "$(cat out)" = "$(cat guided)" ]
+run generate --model m --max-new-tokens 8 hey
+check and_changes_the_text [ "$rc" -eq 0 -a "$(cat out)" != "$(cat guided)" ]
+for n in 2 3; do
+    run launch -n $n generate --model m --guidance-scale 0 --negative-prompt 'hi hello' --max-new-tokens 8 hey
+    check "guidance_on_${n}_ranks_is_the_same" cmp -s out guided
+done
+run generate --model m --negative-prompt hi hey
+expect a_negative_prompt_needs_guidance 1 'negative-prompt needs --guidance-scale other than 1'
+run generate --model m --guidance-scale 2 --negative-prompt hi --negative-prompt-ids 5 hey
+expect one_negative_prompt_is_enough 1 'negative-prompt and --negative-prompt-ids both give'
+
 # --- a conversation in the terminal ---
 capture sh -c 'printf "%s\n" "$@" | "$0" generate --model m --chat' "$fsdp" hi '' hey /what '/system S' hi /clear hi '/system' hi /exit hi
 check lines_are_messages [ "$(sed -n 1p out)" = 'hello 😀 you.' ]

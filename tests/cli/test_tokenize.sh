@@ -190,4 +190,21 @@ refused options_of_other_runs '--rows needs --check' --tokenizer llama --data te
 refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
 refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd
 check nothing_is_left [ ! -e x -a ! -e x.partial ]
+
+# --- special tokens in texts are reported by every command that reads texts ---
+printf '{"text": "hello"}\n{"text": "hello </s> world"}\n{"text": "<pad>"}\n' >special.jsonl
+said="^special.jsonl: special tokens are in the texts of 2 of 3 rows, first '</s>' in"
+run tokenize --tokenizer llama --data special.jsonl --output special.bin
+expect tokenize_reports_special_tokens 0 "$said line 2 of special.jsonl; each becomes its id" out
+losses special.jsonl --max-seq-length 8 >/dev/null
+expect train_reports_special_tokens 0 "$said row 2; each becomes its id" out
+check and_counts_them_in_the_metrics grep -q '"special_rows": 2' m.jsonl
+run evaluate --model o --data special.jsonl
+expect evaluate_reports_special_tokens 0 "data: $(echo "$said" | tr -d '^') row 2; each becomes its id"
+printf 'hello\nhello </s>\n' >prompts.txt
+run generate --model o --input prompts.txt --max-new-tokens 1
+expect generate_reports_special_tokens 0 "in the texts of 1 of 2 prompts, first '</s>' in prompt 2; each becomes its id"
+printf '{"text": "hello"}\n{"text": "hello < /s> world"}\n' >plain.jsonl
+run tokenize --tokenizer llama --data plain.jsonl --output plain.bin
+check nothing_is_reported_without_them sh -c '[ "$1" -eq 0 ] && ! grep -q special out err' sh "$rc"
 tally

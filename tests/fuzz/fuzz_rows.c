@@ -77,7 +77,7 @@ static void read_rows_of_file(const char *path, unsigned choice)
         .vocab_size = 100,
         .max_length = choice % 3 ? 7 : 0,
         .num_classes = 3,
-        .packing = choice % 3 == 1 ? (fsdp_packing)(choice / 3 % 3) : FSDP_PACKING_NONE};
+        .packing = choice % 3 == 1 ? (fsdp_packing)(choice / 3 % 4) : FSDP_PACKING_NONE};
     read_examples(path, &options);
 }
 

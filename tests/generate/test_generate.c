@@ -174,8 +174,10 @@ static void check_golden(fsdp_test *t, const char *name, int batch_size, bool re
         ASSERT_INT(g.got.n, 0);
 }
 
-static const char *const files[] = {"t5_greedy.json",    "t5_beam4.json",     "llama3_greedy.json",
-                                    "llama3_topk1.json", "llama3_rules.json", "t5_rules.json"};
+static const char *const files[] = {
+    "t5_greedy.json",      "t5_beam4.json",    "llama3_greedy.json",   "llama3_topk1.json",
+    "llama3_rules.json",   "t5_rules.json",    "t5_encoder.json",      "t5_bias.json",
+    "llama3_encoder.json", "llama3_bias.json", "llama3_guidance.json", "llama3_negative.json"};
 
 TEST(ids_and_scores_are_transformers)
 {
@@ -337,6 +339,55 @@ TEST(one_new_token_and_no_room)
     for (size_t i = 0; i < g.n_prompts; i++)
         ASSERT(g.got.len[i] <= 9);
     ASSERT_INT(g.got.len[4], 9);
+}
+
+/* The first new id comes after more than a nanosecond, so it is the last one; it is that of a run
+ * without the limit. A long time changes nothing. */
+TEST(texts_end_when_their_time_is_over)
+{
+    golden g;
+    for (int i = 0; i < 4; i++) {
+        const char *name = i / 2 ? "llama3_greedy.json" : "t5_greedy.json";
+        fsdp_generation_settings s = {
+            .values = {.max_new_tokens = 6, .num_beams = i % 2 ? 3 : 1, .max_time = 1e-9},
+            .given = {.max_new_tokens = true, .num_beams = true}};
+        run_with(t, &g, name, s, FSDP_OK, "");
+        CHECK_HERE();
+        const sequences whole = g.got;
+        s.given.max_time = true;
+        run_with(t, &g, name, s, FSDP_OK, "");
+        CHECK_HERE();
+        for (size_t k = 0; k < g.n_prompts; k++) {
+            const size_t before = i / 2 ? g.got.len[k] - 1 : 1;
+            ASSERT_INT(g.got.len[k], before + 1);
+            ASSERT(i % 2 || g.got.ids[k][before] == whole.ids[k][before]);
+        }
+        s.values.max_time = 1e6;
+        run_with(t, &g, name, s, FSDP_OK, "");
+        CHECK_HERE();
+        check_same(t, &g.got, &whole);
+        CHECK_HERE();
+    }
+}
+
+TEST(guidance_is_for_causal_models_without_beams)
+{
+    golden g;
+    const fsdp_generation_settings on = {.values = {.guidance_scale = 2, .num_beams = 2},
+                                         .given = {.guidance_scale = true}};
+    run_with(t, &g, "t5_greedy.json", on, FSDP_ERR_UNSUPPORTED,
+             "guidance_scale 2: classifier-free guidance is for causal models");
+    CHECK_HERE();
+    fsdp_generation_settings beams = on;
+    beams.given.num_beams = true;
+    run_with(t, &g, "llama3_greedy.json", beams, FSDP_ERR_UNSUPPORTED,
+             "guidance_scale 2 with num_beams 2");
+    CHECK_HERE();
+    fsdp_generation_settings unused = {.values = {.negative_prompt_ids = {.ids = {5}, .n = 1}},
+                                       .given = {.negative_prompt_ids = true},
+                                       .asked_for = {.negative_prompt_ids = true}};
+    run_with(t, &g, "llama3_greedy.json", unused, FSDP_ERR_INVALID,
+             "--negative-prompt-ids needs --guidance-scale");
 }
 
 TEST(settings_that_do_not_go_together_are_refused)

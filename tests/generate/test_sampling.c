@@ -1,5 +1,7 @@
 /* Sampling: compares warpers with transformers' definitions, and draws with exact probabilities;
  * also the processing of scores before. */
+#include <float.h>
+
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 #include "src/generate/logits_process.h"
@@ -204,7 +206,7 @@ TEST(repetition_is_penalized_once_whatever_the_sign)
     float scores[4] = {2, 1, -3, 0.5f}, scratch[4];
     fsdp_generation_config c = plain();
     c.repetition_penalty = 2;
-    fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+    fsdp_logits_process(&c, &list, 1, &(fsdp_source_ids){0}, scores, 4, scratch);
     ASSERT_F32(scores[0], 1);
     ASSERT_F32(scores[1], 1);
     ASSERT_F32(scores[2], -6);
@@ -306,10 +308,27 @@ TEST(ngrams_are_not_repeated)
         float scores[5] = {0}, scratch[8];
         fsdp_generation_config c = plain();
         c.no_repeat_ngram_size = cases[i].size;
-        fsdp_logits_process(&c, &list, 1, scores, 5, scratch);
+        fsdp_logits_process(&c, &list, 1, &(fsdp_source_ids){0}, scores, 5, scratch);
         for (int id = 0; id < 5; id++)
             ASSERT_INT(isinf(scores[id]) != 0, (cases[i].banned >> id) & 1);
     }
+}
+
+TEST(invalid_values_are_removed)
+{
+    const float inf = (float)INFINITY;
+    int32_t ids[] = {0};
+    const fsdp_token_list list = {.ids = ids, .len = 1};
+    float scores[5] = {(float)NAN, inf, -inf, 3, -3}, scratch[1];
+    fsdp_generation_config c = plain();
+    c.remove_invalid_values = true;
+    c.suppress_tokens = (fsdp_rule_ids){.ids = {4}, .n = 1}; /* applied afterwards */
+    fsdp_logits_process(&c, &list, 1, &(fsdp_source_ids){0}, scores, 5, scratch);
+    ASSERT_F32(scores[0], 0);
+    ASSERT_F32(scores[1], FLT_MAX);
+    ASSERT_F32(scores[2], -FLT_MAX);
+    ASSERT_F32(scores[3], 3);
+    ASSERT(isinf(scores[4]));
 }
 
 /* The factor of a score grows beyond all numbers, but the scores stay finite, and 0 stays 0. */
@@ -323,7 +342,7 @@ TEST(raised_ends_stay_finite)
     for (int i = 0; i < 3; i++)
         c.eos_token_ids[i] = i;
     c.exponential_decay_length_penalty.factor = 2;
-    fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+    fsdp_logits_process(&c, &list, 1, &(fsdp_source_ids){0}, scores, 4, scratch);
     ASSERT_F32(scores[0], 0);
     ASSERT(scores[1] > 1e38f && isfinite(scores[1]));
     ASSERT(scores[2] > 1e38f && isfinite(scores[2]));
@@ -343,7 +362,7 @@ TEST(ends_wait_for_the_least_length)
             c.eos_token_ids[1] = 50; /* beyond the vocabulary */
             c.min_length = by_length ? least : 0;
             c.min_new_tokens = by_length ? 0 : least;
-            fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+            fsdp_logits_process(&c, &list, 1, &(fsdp_source_ids){0}, scores, 4, scratch);
             ASSERT_INT(isinf(scores[1]) != 0, least > (by_length ? 3 : 2));
             ASSERT(!isinf(scores[0]) && !isinf(scores[2]));
         }

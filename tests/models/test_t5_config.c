@@ -539,6 +539,20 @@ TEST(generation_settings_are_read)
     ASSERT(g.exponential_decay_length_penalty.start == 6);
     ASSERT(g.exponential_decay_length_penalty.factor == 1.5);
     ASSERT(g.stop_strings.n_bytes == 5 && memcmp(g.stop_strings.bytes, "a\0bc", 5) == 0);
+    ASSERT(g.guidance_scale == 1 && g.encoder_repetition_penalty == 1 && g.max_time == 0);
+    ASSERT(g.sequence_bias.n == 0 && g.encoder_no_repeat_ngram_size == 0);
+    parse_generation(t,
+                     "{\"sequence_bias\":[[[3,4],-1.5],[[5],2],[[3],0],[[3,4],7]],\"max_time\":0.5,"
+                     "\"guidance_scale\":-0.5,\"encoder_repetition_penalty\":2,\"top_h\":0.4,"
+                     "\"encoder_no_repeat_ngram_size\":3,\"remove_invalid_values\":true}",
+                     &g);
+    CHECK_HERE();
+    /* the second number of [3, 4] replaces the first one */
+    ASSERT(g.sequence_bias.n == 3 && g.sequence_bias.words.n == 7);
+    ASSERT(g.sequence_bias.biases[0] == 7 && g.sequence_bias.biases[1] == 2);
+    ASSERT(g.guidance_scale == -0.5 && g.encoder_repetition_penalty == 2 && g.max_time == 0.5);
+    ASSERT(g.encoder_no_repeat_ngram_size == 3 && g.remove_invalid_values && g.top_h == 0.4);
+    ASSERT_STR(g.unsupported, "");
     parse_generation(t, "{\"force_words_ids\":[[3]],\"dola_layers\":\"low\"}", &g);
     ASSERT_STR(g.unsupported, "dola_layers, force_words_ids");
 }
@@ -563,6 +577,13 @@ TEST(bad_generation_configs_are_refused)
         {"{\"do_sample\":1}", "do_sample: expected true or false"},
         {"{\"early_stopping\":\"soon\"}", "early_stopping: expected true, false or \"never\""},
         {"{\"num_return_sequences\":0}", "num_return_sequences"},
+        {"{\"sequence_bias\":[[3,1]]}", "sequence_bias[0][0]: expected a list of token ids"},
+        {"{\"sequence_bias\":[[[3]]]}", "sequence_bias[0]: expected a list of token ids and a"},
+        {"{\"sequence_bias\":[[[3],\"a\"]]}", "sequence_bias[0][1]: expected"},
+        {"{\"sequence_bias\":{\"3\":1}}", "sequence_bias: expected"},
+        {"{\"max_time\":0}", "max_time: expected a positive number"},
+        {"{\"encoder_repetition_penalty\":0}", "encoder_repetition_penalty: expected a positive"},
+        {"{\"guidance_scale\":\"a\"}", "guidance_scale: expected"},
         {"{\"repetition_penalty\":0}", "repetition_penalty: expected a positive number"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {

@@ -76,11 +76,7 @@ static fsdp_status concat_left_out(void *self, const fsdp_row_range *range, fsdp
         if (own.rows <= 0)
             continue;
         FSDP_TRY(fsdp_dataset_left_out_of(c->parts[i], &own, &part));
-        sum->counted_rows += part.counted_rows;
-        sum->cut_rows += part.cut_rows;
-        sum->cut_tokens += part.cut_tokens;
-        sum->skipped_rows += part.skipped_rows;
-        sum->unused_tokens += part.unused_tokens;
+        fsdp_left_out_add(sum, &part);
         left -= own.len;
     }
     return FSDP_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/special_in_text.h"
 
 struct fsdp_dataset {
     const fsdp_dataset_ops *ops;
@@ -15,6 +16,7 @@ struct fsdp_dataset {
     const char *note;           /* owned by `self`; NULL: none */
     fsdp_left_out_fn *left_out; /* NULL: see fsdp_dataset_set_left_out() */
     fsdp_get_cut_fn *get_cut;   /* NULL: no row is cut */
+    char *file;                 /* see fsdp_dataset_set_file(); owned; NULL: not set */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)
@@ -63,15 +65,52 @@ void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut)
     dataset->get_cut = get_cut;
 }
 
+fsdp_status fsdp_dataset_set_file(fsdp_dataset *dataset, const char *path)
+{
+    char *file = fsdp_strdup(path);
+    if (!file)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(dataset->file);
+    dataset->file = file;
+    return FSDP_OK;
+}
+
+void fsdp_left_out_add_special(fsdp_left_out *sum, int64_t row, const char *token)
+{
+    if (sum->special_rows++ == 0) {
+        sum->special_row = row;
+        sum->special_token = token;
+    }
+}
+
+void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part)
+{
+    if (sum->special_rows == 0) {
+        sum->special_row = part->special_row;
+        sum->special_token = part->special_token;
+        sum->special_file = part->special_file;
+    }
+    sum->special_rows += part->special_rows;
+    sum->counted_rows += part->counted_rows;
+    sum->cut_rows += part->cut_rows;
+    sum->cut_tokens += part->cut_tokens;
+    sum->skipped_rows += part->skipped_rows;
+    sum->unused_tokens += part->unused_tokens;
+}
+
 fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first, int64_t len,
                                 fsdp_left_out *sum)
 {
     fsdp_example example = {0};
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; i < len && status == FSDP_OK; i++) {
+        const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+        const int64_t before = special->count;
         int64_t cut = 0;
         fsdp_example_empty(&example);
         status = get_cut(self, first + i, &example, &cut);
+        if (special->count > before)
+            fsdp_left_out_add_special(sum, first + i, special->last);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
     }
@@ -92,6 +131,8 @@ fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset, const fsdp_row
         FSDP_TRY(fsdp_count_cut_rows(dataset->get_cut, dataset->self, own.first, own.len, &sum));
     else
         sum.counted_rows = own.len;
+    if (sum.special_rows && !sum.special_file)
+        sum.special_file = dataset->file;
     *out = sum;
     return FSDP_OK;
 }
@@ -110,6 +151,7 @@ void fsdp_dataset_close(fsdp_dataset *dataset)
         return;
     if (dataset->ops->close)
         dataset->ops->close(dataset->self);
+    fsdp_free(dataset->file);
     fsdp_free(dataset);
 }
 

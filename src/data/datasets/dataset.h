@@ -94,9 +94,18 @@ void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
 /* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
- * ids, and the number of rows counted, to *sum. */
+ * ids, of rows with special tokens in their texts, and of rows counted, to *sum. The texts of a row
+ * have special tokens if get_cut() increases fsdp_special_in_text.count. */
 FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
                                                 int64_t len, fsdp_left_out *sum);
+
+/* Count row `row`, whose texts contain the special token `token`, in *sum. */
+void fsdp_left_out_add_special(fsdp_left_out *sum, int64_t row, const char *token);
+/* Add the numbers of *part to *sum. */
+void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part);
+/* Set the path of the file that the dataset reads, for fsdp_left_out.special_file. Call it if the
+ * dataset is one of several. The path is copied. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_set_file(fsdp_dataset *dataset, const char *path);
 
 /* Restrict the dataset to rows [first, first + len). */
 void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);

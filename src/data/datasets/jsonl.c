@@ -10,6 +10,7 @@
 #include "src/data/datasets/jsonl_row.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/rows_form.h"
+#include "src/text/special_in_text.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
  * positions and its types. Positions and types are optional. A row has either no positions or one
@@ -19,9 +20,11 @@ typedef struct row {
     uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so
                               * both counts are below 2^32 */
     bool positions, types;
-    uint32_t targets; /* number of targets (labels of regression or multi-label rows); they are
-                         stored in `ids` as float32, at the end of the row */
-    uint32_t cut;     /* number of ids beyond max_length, which were removed; 0 for SEQ2SEQ */
+    uint32_t targets;    /* number of targets (labels of regression or multi-label rows); they are
+                            stored in `ids` as float32, at the end of the row */
+    uint32_t cut;        /* number of ids beyond max_length, which were removed; 0 for SEQ2SEQ */
+    const char *special; /* a special token in the row's texts, or NULL; borrowed from the
+                          * tokenizer */
 } row;
 
 typedef struct jsonl_dataset {
@@ -46,7 +49,7 @@ static void append_ids(jsonl_dataset *d, const fsdp_token_list *list)
     d->ids_len += list->len;
 }
 
-static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
+static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e, const char *special)
 {
     size_t n = e->source.len + e->labels.len + e->position_ids.len + e->token_type_ids.len +
                e->num_targets;
@@ -59,7 +62,8 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
                               .positions = e->position_ids.len > 0,
                               .types = e->token_type_ids.len > 0,
                               .targets = (uint32_t)e->num_targets,
-                              .cut = (uint32_t)d->of_file.cut};
+                              .cut = (uint32_t)d->of_file.cut,
+                              .special = special};
     append_ids(d, &e->source);
     append_ids(d, &e->labels);
     append_ids(d, &e->position_ids);
@@ -93,14 +97,16 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
     fsdp_example example = {0};
     fsdp_json_text text = {0};
     fsdp_status status = FSDP_OK;
+    const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
     while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
         fsdp_json_row found;
+        const int64_t before = special->count;
         status = fsdp_json_rows_next(rows, &found);
         if (status != FSDP_OK || !found.text)
             break;
         status = parse_row(&found, options, path, &text, &example, &d->of_file);
         if (status == FSDP_OK)
-            status = keep_row(d, &example);
+            status = keep_row(d, &example, special->count > before ? special->last : NULL);
     }
     fsdp_json_text_fini(&text);
     fsdp_example_fini(&example);
@@ -180,6 +186,8 @@ static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *exampl
     const jsonl_dataset *d = self;
     FSDP_TRY(jsonl_get(self, index, example));
     *cut = cut_of(d, &d->rows[index]);
+    if (d->rows[index].special)
+        fsdp_special_in_text_add(d->rows[index].special);
     return FSDP_OK;
 }
 
@@ -190,6 +198,8 @@ static fsdp_status jsonl_left_out(void *self, const fsdp_row_range *range, fsdp_
         const int64_t cut = cut_of(d, &d->rows[i]);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
+        if (d->rows[i].special)
+            fsdp_left_out_add_special(sum, i, d->rows[i].special);
     }
     sum->counted_rows += range->len;
     return FSDP_OK;

@@ -9,13 +9,19 @@
  * packed rows is tokenized again for each of them. The ids of longer rows are kept (long_rows.h).
  * So the work of an epoch is proportional to the number of tokens, even if rows are very long.
  *
- * Best-fit decreasing: a window of neighboring rows is sorted by length, longest first, with equal
- * lengths in the order of the file. The room of a packed row is the number of tokens that can still
- * be added to it. Each row goes to the packed row with the least room that is sufficient for the
- * row; if several have the same room, it goes to the one that was filled last. If no packed row has
- * sufficient room, the row begins a new one. Packed rows are then sorted by the position of their
- * first rows in the file, and the rows in each packed row by their own positions. A window is
- * closed before the next one begins. */
+ * The two other ways put whole rows together, in windows of WINDOW_ROWS neighboring rows. A window
+ * is closed before the next one begins. The room of a packed row is the number of tokens that can
+ * still be added to it. If no packed row of the window has sufficient room for a row, this row
+ * begins a new packed row.
+ *
+ * First-fit: each row, in the order of the file, goes to the first packed row that has sufficient
+ * room.
+ *
+ * Best-fit decreasing: the rows of a window are sorted by length, longest first, with equal lengths
+ * in the order of the file. Each row goes to the packed row with the least room that is sufficient;
+ * if several have the same room, it goes to the one that was filled last. Packed rows are then
+ * sorted by the position of their first rows in the file, and the rows in each packed row by their
+ * own positions. */
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/rows_form.h"
 
@@ -25,6 +31,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/datasets/long_rows.h"
+#include "src/text/special_in_text.h"
 
 enum {
     WINDOW_ROWS = 1 << 16,
@@ -39,14 +46,16 @@ typedef struct piece {
 typedef struct pack_dataset {
     fsdp_dataset *rows; /* owned */
     fsdp_long_rows *long_rows;
-    bool whole;    /* best-fit decreasing: each piece is a whole row, and counts as a document */
+    fsdp_packing
+        how;       /* not NONE. If it is not WRAPPED, each piece is a whole row, and a document */
     piece *pieces; /* [n_pieces] */
     size_t n_pieces, pieces_cap;
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
     size_t len, starts_cap;
     int64_t unused; /* tokens that are in no packed row */
-    /* best-fit decreasing: rows that were cut to max_length, and the tokens that were cut off */
+    /* pieces are whole rows: rows that were cut to max_length, and the tokens that were cut off */
     int64_t cut_rows, cut_tokens;
+    fsdp_left_out special; /* pieces are whole rows: the rows with special tokens in their texts */
 } pack_dataset;
 
 /* ---- building ---- */
@@ -121,7 +130,7 @@ static fsdp_status wrap_rows(pack_dataset *d, int64_t capacity, fsdp_example *ex
     return FSDP_OK;
 }
 
-/* ---- best-fit decreasing ---- */
+/* ---- whole rows ---- */
 
 typedef struct sized {
     int64_t row;
@@ -129,10 +138,15 @@ typedef struct sized {
     int32_t bin;
 } sized;
 
-/* The packed rows of a window (bins), indexed by their room: the number of tokens that still
- * fit. */
+/* The packed rows of a window (bins). The room of a bin is the number of tokens that still fit.
+ * First-fit uses `rooms`. Best-fit decreasing uses the three fields after it, which index the bins
+ * by their room. */
 typedef struct bins {
     int64_t capacity;
+    /* [2 * WINDOW_ROWS] The room of bin i is at WINDOW_ROWS + i; a bin that does not exist yet has
+     * room for `capacity` tokens. Item k < WINDOW_ROWS is the larger one of items 2 * k and
+     * 2 * k + 1. Item 0 is not used. */
+    int32_t *rooms;
     int32_t *heads; /* [capacity + 1] for each room: the bin with this room that was filled last, or
                        -1 */
     uint64_t *occupied; /* one bit for each room; 1: a bin has this room */
@@ -160,10 +174,11 @@ static int by_bin(const void *a, const void *b)
 static fsdp_status bins_init(bins *b, int64_t capacity)
 {
     b->capacity = capacity;
+    b->rooms = fsdp_calloc((size_t)2 * WINDOW_ROWS, sizeof *b->rooms);
     b->heads = fsdp_calloc((size_t)capacity + 1, sizeof *b->heads);
     b->occupied = fsdp_calloc((size_t)capacity / 64 + 1, sizeof *b->occupied);
     b->next = fsdp_calloc(WINDOW_ROWS, sizeof *b->next);
-    if (!b->heads || !b->occupied || !b->next)
+    if (!b->rooms || !b->heads || !b->occupied || !b->next)
         return FSDP_ERR_NOMEM;
     return FSDP_OK;
 }
@@ -171,12 +186,15 @@ static fsdp_status bins_init(bins *b, int64_t capacity)
 static void bins_clear(bins *b)
 {
     b->len = 0;
+    for (int32_t i = 0; i < 2 * WINDOW_ROWS; i++)
+        b->rooms[i] = (int32_t)b->capacity;
     memset(b->heads, 0xff, ((size_t)b->capacity + 1) * sizeof *b->heads);
     memset(b->occupied, 0, ((size_t)b->capacity / 64 + 1) * sizeof *b->occupied);
 }
 
 static void bins_fini(bins *b)
 {
+    fsdp_free(b->rooms);
     fsdp_free(b->heads);
     fsdp_free(b->occupied);
     fsdp_free(b->next);
@@ -207,6 +225,35 @@ static int32_t take_bin(bins *b, int64_t length, int64_t *room)
     return bin;
 }
 
+/* Add a row of `length` tokens to the bin with the least sufficient room, or to a new one, and
+ * return this bin. */
+static int32_t add_to_best_bin(bins *b, int32_t length)
+{
+    int64_t room = b->capacity;
+    int32_t bin = take_bin(b, length, &room);
+    if (bin < 0)
+        bin = b->len++;
+    put_bin(b, bin, room - length);
+    return bin;
+}
+
+/* Add a row of `length` tokens to the first bin that has sufficient room, or to a new one, and
+ * return this bin. */
+static int32_t add_to_first_bin(bins *b, int32_t length)
+{
+    int32_t at = 1;
+    while (at < WINDOW_ROWS)
+        at = b->rooms[2 * at] >= length ? 2 * at : 2 * at + 1;
+    const int32_t bin = at - WINDOW_ROWS;
+    b->rooms[at] -= length;
+    while (at /= 2)
+        b->rooms[at] =
+            b->rooms[2 * at] > b->rooms[2 * at + 1] ? b->rooms[2 * at] : b->rooms[2 * at + 1];
+    if (bin == b->len)
+        b->len++;
+    return bin;
+}
+
 /* Number the bins in the order of their first rows, and set the `bin` of each row to the new
  * number. `rows` [n] are in the order of the file. `numbers` [number of bins] is scratch memory. */
 static void number_bins(sized *rows, size_t n, const bins *b, int32_t *numbers)
@@ -230,16 +277,13 @@ static int by_row(const void *a, const void *b)
 
 static fsdp_status pack_window(pack_dataset *d, bins *b, sized *rows, size_t n, int32_t *numbers)
 {
+    const bool best = d->how == FSDP_PACKING_BFD;
     bins_clear(b);
-    qsort(rows, n, sizeof *rows, by_length);
-    for (size_t i = 0; i < n; i++) {
-        int64_t room = b->capacity;
-        int32_t bin = take_bin(b, rows[i].length, &room);
-        if (bin < 0)
-            bin = b->len++;
-        put_bin(b, bin, room - rows[i].length);
-        rows[i].bin = bin;
-    }
+    if (best)
+        qsort(rows, n, sizeof *rows, by_length);
+    for (size_t i = 0; i < n; i++)
+        rows[i].bin =
+            best ? add_to_best_bin(b, rows[i].length) : add_to_first_bin(b, rows[i].length);
     qsort(rows, n, sizeof *rows, by_row);
     number_bins(rows, n, b, numbers);
     qsort(rows, n, sizeof *rows, by_bin);
@@ -257,8 +301,12 @@ static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *
     const int64_t len = fsdp_dataset_len(d->rows);
     size_t n = 0;
     for (int64_t row = 0; row < len; row++) {
+        const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+        const int64_t before = special->count;
         int64_t cut;
         FSDP_TRY(fsdp_dataset_get_cut(d->rows, row, example, &cut));
+        if (special->count > before)
+            fsdp_left_out_add_special(&d->special, row, special->last);
         const int64_t length = (int64_t)example->source.len;
         d->cut_rows += cut > 0;
         d->cut_tokens += cut;
@@ -320,7 +368,7 @@ static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsd
            n * sizeof *labels->ids);
     source->len += n;
     labels->len += n;
-    if (!d->whole)
+    if (d->how == FSDP_PACKING_WRAPPED)
         return FSDP_OK;
     FSDP_TRY(reserve(positions, n));
     for (size_t i = 0; i < n; i++)
@@ -363,19 +411,23 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what is left out of the rows that were packed. For best-fit decreasing, all rows are
+/* Count what is left out of the rows that were packed. If the pieces are whole rows, all rows are
  * counted, because all of them were read when they were packed. For wrapped rows, only the first
  * range->len rows are counted if range->len is below range->rows, otherwise all rows. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;
     const int64_t rows = fsdp_dataset_len(d->rows);
-    if (d->whole) {
+    if (d->how != FSDP_PACKING_WRAPPED) {
         FSDP_TRY(
             fsdp_dataset_left_out_of(d->rows, &(fsdp_row_range){.first = 0, .rows = rows}, sum));
         sum->counted_rows = rows;
         sum->cut_rows = d->cut_rows;
         sum->cut_tokens = d->cut_tokens;
+        sum->special_rows = d->special.special_rows;
+        sum->special_row = d->special.special_row;
+        sum->special_token = d->special.special_token;
+        sum->special_file = NULL; /* special_row is an index in all files */
     } else {
         FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
     }
@@ -403,8 +455,9 @@ static fsdp_status build(pack_dataset *d, const fsdp_dataset_options *options)
 {
     fsdp_example example = {0};
     FSDP_TRY(fsdp_long_rows_create(&d->long_rows));
-    fsdp_status status = d->whole ? fit_rows(d, options->max_length, &example)
-                                  : wrap_rows(d, options->max_length, &example);
+    fsdp_status status = d->how == FSDP_PACKING_WRAPPED
+                             ? wrap_rows(d, options->max_length, &example)
+                             : fit_rows(d, options->max_length, &example);
     fsdp_example_fini(&example);
     if (status == FSDP_OK && d->len == 0)
         status = fsdp_error(FSDP_ERR_FORMAT, "packing: the rows have fewer than two tokens");
@@ -422,7 +475,7 @@ fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows, const fsdp_dataset_opti
     if (!d)
         return FSDP_ERR_NOMEM;
     d->rows = rows;
-    d->whole = options->packing == FSDP_PACKING_BFD;
+    d->how = options->packing;
     fsdp_status status = build(d, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&pack_ops, d, out);

@@ -20,6 +20,7 @@
 #include "src/data/rows/titles.h"
 #include "src/data/rows/wikihow.h"
 #include "src/text/chars/utf8.h"
+#include "src/text/special_in_text.h"
 
 typedef struct place {
     uint64_t offset;
@@ -217,7 +218,10 @@ static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, 
     FSDP_TRY(fsdp_tokenizer_encode(o->tokenizer, text, length, limit, ids));
     if (!cut || !limit || ids->len < (size_t)limit)
         return FSDP_OK;
+    /* the special tokens of the text were counted above; those behind the limit do not count */
+    const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
     const fsdp_status status = fsdp_tokenizer_encode(o->tokenizer, text, length, 0, &whole);
+    *fsdp_special_in_text_of_thread() = counted;
     if (status == FSDP_OK)
         *cut += (int64_t)(whole.len - ids->len);
     fsdp_token_list_fini(&whole);

@@ -87,6 +87,15 @@ static fsdp_status open_file(const char *path, const fsdp_dataset_options *optio
     return status;
 }
 
+/* Call fsdp_dataset_set_file(). On failure, close the dataset. */
+static fsdp_status set_file(fsdp_dataset **dataset, const char *path)
+{
+    const fsdp_status status = fsdp_dataset_set_file(*dataset, path);
+    if (status != FSDP_OK)
+        fsdp_dataset_close(*dataset);
+    return status;
+}
+
 /* Open files until there are max_samples rows. `parts` must have capacity for all files. *n is the
  * number of open parts, also on failure. */
 static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
@@ -95,6 +104,8 @@ static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_op
     fsdp_dataset_options o = *options;
     for (*n = 0; *n < files->len && o.max_samples > 0; ++*n) {
         FSDP_TRY(open_file(files->items[*n], &o, has_lists, &parts[*n]));
+        if (files->len > 1)
+            FSDP_TRY(set_file(&parts[*n], files->items[*n]));
         if (options->split == FSDP_SPLIT_ALL)
             o.max_samples -= fsdp_dataset_len(parts[*n]);
     }

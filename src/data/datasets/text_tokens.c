@@ -2,14 +2,17 @@
 #include "src/data/datasets/text_tokens.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/str.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/files/document_file.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/dataset_options.h"
 #include "src/data/rows/rows_form.h"
+#include "src/text/special_in_text.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */
@@ -30,10 +33,27 @@ static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
     return FSDP_OK;
 }
 
+/* The texts that contain special tokens. */
+typedef struct special_texts {
+    int64_t count;     /* number of these texts */
+    const char *token; /* a special token in the first of them; borrowed from the tokenizer */
+    const char *path;  /* the file of the first of them; borrowed */
+    int64_t at;        /* plain text: line of the first of them; otherwise its row, from 1 */
+} special_texts;
+
+/* Count a text if it contains special tokens. `before` is fsdp_special_in_text.count before the
+ * text was encoded. */
+static void count_special(special_texts *special, int64_t before, const char *path, int64_t at)
+{
+    const fsdp_special_in_text *found = fsdp_special_in_text_of_thread();
+    if (found->count > before && special->count++ == 0)
+        *special = (special_texts){.count = 1, .token = found->last, .path = path, .at = at};
+}
+
 /* ---- CSV and JSON lines ---- */
 
 static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
-                               char **note)
+                               special_texts *special, fsdp_str *note)
 {
     const fsdp_dataset_options texts = {
         .task = FSDP_TASK_CAUSAL_LM,
@@ -53,13 +73,15 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     FSDP_TRY(fsdp_text_dataset_open(path, &full, &rows));
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
-        status = fsdp_dataset_get(rows, i, &example);
+        const int64_t before = fsdp_special_in_text_of_thread()->count;
+        int64_t cut;
+        status = fsdp_dataset_get_cut(rows, i, &example, &cut);
+        count_special(special, before, path, i + 1);
         if (status == FSDP_OK)
             status = append_ids(s, &example.source);
     }
-    if (status == FSDP_OK && fsdp_dataset_note(rows) &&
-        !(*note = fsdp_strdup(fsdp_dataset_note(rows))))
-        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && fsdp_dataset_note(rows))
+        fsdp_str_append(note, fsdp_dataset_note(rows), strlen(fsdp_dataset_note(rows)));
     fsdp_example_fini(&example);
     fsdp_dataset_close(rows);
     return status;
@@ -78,14 +100,16 @@ static fsdp_status append_document(const fsdp_dataset_options *options,
 
 /* Append the documents of a file to the stream. `example` is scratch memory. */
 static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
-                                    fsdp_example *example, stream *s)
+                                    fsdp_example *example, stream *s, special_texts *special)
 {
     fsdp_document_file *file;
     fsdp_document document = {0};
     FSDP_TRY(fsdp_document_file_open(path, options, &file));
     fsdp_status status;
     while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
+        const int64_t before = fsdp_special_in_text_of_thread()->count;
         status = append_document(options, &document, example, s);
+        count_special(special, before, path, document.line);
         fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
         if (status != FSDP_OK)
             break;
@@ -95,7 +119,8 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
 }
 
 static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
-                                     const fsdp_dataset_options *options, stream *s)
+                                     const fsdp_dataset_options *options, stream *s,
+                                     special_texts *special)
 {
     fsdp_dataset_options whole = *options;
     fsdp_example example = {0};
@@ -104,7 +129,7 @@ static fsdp_status append_plain_text(const char *path, const fsdp_path_list *fil
     if (options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
-        status = append_documents(files->items[i], &whole, &example, s);
+        status = append_documents(files->items[i], &whole, &example, s, special);
     fsdp_example_fini(&example);
     return status;
 }
@@ -151,16 +176,30 @@ fsdp_status fsdp_is_plain_text(const char *path, const fsdp_dataset_options *opt
     return status;
 }
 
+/* Append a sentence about the texts that contain special tokens to the note. */
+static void note_special(const special_texts *special, bool plain, fsdp_str *note)
+{
+    if (special->count)
+        fsdp_str_printf(note,
+                        "%s%s: special tokens are in %" PRId64
+                        " of the texts, first '%s' in %s %" PRId64 "; " FSDP_SPECIAL_BECOMES_ID,
+                        note->len ? "; " : "", special->path, special->count, special->token,
+                        plain ? "the document at line" : "row", special->at);
+}
+
 static fsdp_status append_texts(const char *path, const fsdp_dataset_options *options, stream *s,
-                                char **note)
+                                fsdp_str *note)
 {
     fsdp_path_list files;
+    special_texts special = {0};
     bool plain = false;
     FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
     fsdp_status status = is_plain_list(&files, options, &plain);
     if (status == FSDP_OK)
-        status = plain ? append_plain_text(path, &files, options, s)
-                       : append_rows(path, options, s, note);
+        status = plain ? append_plain_text(path, &files, options, s, &special)
+                       : append_rows(path, options, s, &special, note);
+    if (status == FSDP_OK)
+        note_special(&special, plain, note);
     fsdp_path_list_fini(&files);
     return status;
 }
@@ -169,14 +208,19 @@ fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *optio
                              fsdp_token_file *file, char **note)
 {
     stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
+    fsdp_str text = {0};
+    char *name = NULL;
     *note = NULL;
-    fsdp_status status = append_texts(path, options, &s, note);
-    char *name = status == FSDP_OK ? fsdp_strdup(path) : NULL;
-    if (!name) {
+    fsdp_status status = append_texts(path, options, &s, &text);
+    if (status == FSDP_OK && !(name = fsdp_strdup(path)))
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && (text.len || text.failed) && !(*note = fsdp_str_take(&text)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_str_fini(&text);
+    if (status != FSDP_OK) {
         fsdp_free(s.bytes);
-        fsdp_free(*note);
-        *note = NULL;
-        return status == FSDP_OK ? FSDP_ERR_NOMEM : status;
+        fsdp_free(name);
+        return status;
     }
     *file = (fsdp_token_file){.path = name,
                               .memory = s.bytes,

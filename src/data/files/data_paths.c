@@ -25,8 +25,27 @@ typedef enum wanted {
     FOR_EVALUATION, /* fsdp_split_is_evaluation(); listed for validation if no others are */
 } wanted;
 
-static bool is_wanted(const char *name, wanted what)
+/* Return true if the name of a folder says that all of its files are for validation. */
+static bool is_validation_folder(const char *folder)
 {
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/')
+        begin--;
+    for (size_t i = 0; fsdp_validation_name(i); i++) {
+        const char *name = fsdp_validation_name(i);
+        if (strlen(name) == end - begin && memcmp(name, folder + begin, end - begin) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_wanted(const char *folder, const char *name, wanted what)
+{
+    if (what == FOR_VALIDATION && is_validation_folder(folder))
+        return true;
     return what == FOR_EVALUATION
                ? fsdp_split_is_evaluation(name)
                : fsdp_split_kind_of(name) ==
@@ -147,7 +166,7 @@ static fsdp_status add_token_names(fsdp_path_list *list, const char *folder, cha
                                    size_t count, wanted what)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_token_file_name(names[i]) && is_wanted(names[i], what))
+        if (is_token_file_name(names[i]) && is_wanted(folder, names[i], what))
             FSDP_TRY(add_path(list, fsdp_path_join(folder, names[i])));
     return FSDP_OK;
 }
@@ -248,7 +267,7 @@ static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char
     const char *first = NULL;
     for (size_t i = 0; i < count; i++) {
         const fsdp_name_kind kind = fsdp_name_kind_of(names[i]);
-        if (!is_text_name(names[i]) || !is_wanted(names[i], what))
+        if (!is_text_name(names[i]) || !is_wanted(folder, names[i], what))
             continue;
         if (first && kind != fsdp_name_kind_of(first))
             return mixed_kinds(folder, first, names[i]);

@@ -1,10 +1,14 @@
 /* See chat_text.h. */
 #include "src/data/rows/chat_text.h"
 
+#include <string.h>
+
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/sharegpt.h"
 #include "src/text/chat/chat.h"
+#include "src/text/special_in_text.h"
 
 static bool is_list_of_objects(fsdp_json_node row, const char *key)
 {
@@ -102,13 +106,46 @@ static void truncate_list(fsdp_token_list *list, int64_t length)
         list->len = (size_t)length;
 }
 
+static void search_value(const fsdp_tokenizer *tokenizer, fsdp_json_node content)
+{
+    const char *text;
+    if (fsdp_json_kind_of(content) == FSDP_JSON_STRING &&
+        fsdp_json_get_str(content, NULL, &text) == FSDP_OK)
+        fsdp_special_in_text_search(tokenizer, text, strlen(text));
+}
+
+/* Search the content of a message, which is a text or a list of objects with texts. */
+static void search_message(const fsdp_tokenizer *tokenizer, fsdp_json_node message)
+{
+    const fsdp_json_node content = fsdp_json_find(message, "content");
+    search_value(tokenizer, content);
+    for (size_t i = 0; i < fsdp_json_len(content); i++)
+        search_value(tokenizer, fsdp_json_find(fsdp_json_at(content, i), "text"));
+}
+
+void fsdp_chat_search_special(const fsdp_tokenizer *tokenizer, fsdp_json_node row)
+{
+    static const char *const keys[] = {"messages", "prompt", "completion"};
+    for (size_t i = 0; i < FSDP_LENGTH(keys); i++) {
+        const fsdp_json_node list = fsdp_json_find(row, keys[i]);
+        if (fsdp_json_kind_of(list) != FSDP_JSON_ARRAY)
+            continue;
+        for (size_t k = 0; k < fsdp_json_len(list); k++)
+            search_message(tokenizer, fsdp_json_at(list, k));
+    }
+}
+
 static fsdp_status encode(const fsdp_dataset_options *options, const fsdp_chat_text *text, bool all,
                           fsdp_example *example, int64_t *cut)
 {
     const fsdp_encode_options how = {.no_special_tokens = true, .offsets = FSDP_OFFSETS_BYTES};
     fsdp_encoding encoding = {0};
+    /* The template writes special tokens, which are not counted. fsdp_chat_search_special() counts
+     * those in messages. */
+    const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
     fsdp_status status = fsdp_tokenizer_encode_pair(options->tokenizer, text->text, text->bytes,
                                                     NULL, 0, &how, &encoding);
+    *fsdp_special_in_text_of_thread() = counted;
     if (status == FSDP_OK)
         status = fsdp_token_list_set(&example->source, encoding.ids.ids, encoding.ids.len);
     if (status == FSDP_OK && !all)
@@ -136,6 +173,8 @@ static fsdp_status render_and_encode(const fsdp_dataset_options *options, fsdp_j
                             "assistant; leave it out");
     if (status == FSDP_OK)
         status = encode(options, &text, all, example, cut);
+    if (status == FSDP_OK)
+        fsdp_chat_search_special(options->tokenizer, row);
     if (status == FSDP_OK && whole) {
         whole->len = 0;
         fsdp_str_append(whole, text.text, text.bytes);

@@ -20,3 +20,5 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row);
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
                                                   int64_t *cut, fsdp_str *whole);
+/* Search the messages of a conversation for special tokens, and count them (special_in_text.h). */
+void fsdp_chat_search_special(const fsdp_tokenizer *tokenizer, fsdp_json_node row);

@@ -44,7 +44,12 @@ static fsdp_status check_sequences(const unsigned char *sizes, uint64_t n, uint6
     uint64_t at = 0;
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t tokens = load(sizes + 4 * i, 4), offset = load(offsets + 8 * i, 8);
-        if (tokens > INT32_MAX || offset != at)
+        if (tokens > INT32_MAX)
+            return fsdp_error(FSDP_ERR_FORMAT,
+                              "sequence %" PRIu64 " has a length of %" PRId32
+                              " tokens: the index is damaged",
+                              i, (int32_t)(uint32_t)tokens);
+        if (offset != at)
             return fsdp_error(FSDP_ERR_FORMAT,
                               "sequence %" PRIu64 " of %" PRIu64 " tokens begins at byte %" PRIu64
                               ", not %" PRIu64 ": the index is damaged",

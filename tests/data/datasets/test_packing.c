@@ -188,26 +188,103 @@ TEST(best_fit_puts_whole_rows_together)
                    "1 1 1 5 6 6/111566/012001;2 2 2 2 2/22222/01234;3 3 4 4 4 4/_34444/010101;");
 }
 
+/* Lengths 3 5 2 4 1 2 in rows of 6: the first 2 and the 1 fill the packed row of the 3, and the
+ * last 2 is added to the 4. Best-fit decreasing makes other rows of them (above). */
+TEST(first_fit_uses_the_first_row_that_has_room)
+{
+    fsdp_dataset_options options = causal;
+    options.packing = FSDP_PACKING_FIRST_FIT;
+    options.max_length = 6;
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"input_ids\": [1, 1, 1]}\n"
+                                  "{\"input_ids\": [2, 2, 2, 2, 2]}\n"
+                                  "{\"input_ids\": [3, 3], \"labels\": [-100, 3]}\n"
+                                  "{\"input_ids\": [4, 4, 4, 4], \"position_ids\": [0, 1, 0, 1]}\n"
+                                  "{\"input_ids\": [5]}\n"
+                                  "{\"input_ids\": [6, 6]}\n");
+    check_examples(t, path, &options,
+                   "1 1 1 3 3 5/111_35/012010;2 2 2 2 2/22222/01234;4 4 4 4 6 6/444466/010101;");
+}
+
+/* Random rows in two windows: the packed rows are those of a loop over all open rows. */
+TEST(first_fit_equals_a_loop_over_all_packed_rows)
+{
+    enum {
+        ROWS = 65536 + 3000,
+        CAPACITY = 23,
+    };
+    static int lengths[ROWS], bins[ROWS], rooms[ROWS];
+    unsigned x = 11;
+    int n_bins = 0, first_bin = 0, full = 0;
+    fsdp_str text = {0};
+    for (int row = 0; row < ROWS; row++) {
+        x = x * 1664525u + 1013904223u;
+        lengths[row] = 1 + (int)(x >> 16) % CAPACITY;
+        if (row == 65536)
+            full = first_bin = n_bins; /* the second window begins */
+        while (full < n_bins && rooms[full] == 0)
+            full++; /* makes the loop shorter, and changes no result */
+        int bin = full;
+        while (bin < n_bins && rooms[bin] < lengths[row])
+            bin++;
+        if (bin == n_bins)
+            rooms[n_bins++] = CAPACITY;
+        rooms[bin] -= lengths[row];
+        bins[row] = bin;
+        fsdp_str_printf(&text, "{\"input_ids\": [%d", row);
+        for (int k = 1; k < lengths[row]; k++)
+            fsdp_str_printf(&text, ", %d", row);
+        fsdp_str_printf(&text, "]}\n");
+    }
+    ASSERT(first_bin > 0 && n_bins > first_bin);
+    const char *path = write_text(t, "a.jsonl", text.data);
+    fsdp_str_fini(&text);
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .packing = FSDP_PACKING_FIRST_FIT, .max_length = CAPACITY};
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    ASSERT_INT(fsdp_dataset_len(set), n_bins);
+    int seen = 0;
+    for (int bin = 0; bin < n_bins; bin++) {
+        ASSERT_OK(fsdp_dataset_get(set, bin, &e));
+        int before = -1;
+        for (size_t k = 0; k < e.source.len; k += (size_t)lengths[before]) {
+            const int row = e.source.ids[k];
+            ASSERT(row > before && k + (size_t)lengths[row] <= e.source.len);
+            ASSERT_INT(bins[row], bin);
+            ASSERT_INT(e.source.ids[k + (size_t)lengths[row] - 1], row);
+            before = row;
+            seen++;
+        }
+    }
+    ASSERT_INT(seen, ROWS);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
 /* All rows that are cut to the length of a packed row are counted, also those behind the first
  * ones. */
-TEST(best_fit_counts_all_rows_that_are_cut)
+TEST(packed_whole_rows_count_all_rows_that_are_cut)
 {
     fsdp_dataset_options options = causal;
     fsdp_dataset *set;
     fsdp_left_out out;
-    options.packing = FSDP_PACKING_BFD;
     options.max_length = 3;
     const char *path = write_text(t, "a.jsonl",
                                   "{\"input_ids\": [1, 1]}\n"
                                   "{\"input_ids\": [2]}\n"
                                   "{\"input_ids\": [3, 3, 3, 3, 3]}\n"
                                   "{\"input_ids\": [4, 4, 4, 4]}\n");
-    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
-    ASSERT_OK(fsdp_dataset_left_out(set, 1, &out));
-    ASSERT_INT(out.counted_rows, 4);
-    ASSERT_INT(out.cut_rows, 2);
-    ASSERT_INT(out.cut_tokens, 3);
-    fsdp_dataset_close(set);
+    for (int i = 0; i < 2; i++) {
+        options.packing = i ? FSDP_PACKING_FIRST_FIT : FSDP_PACKING_BFD;
+        ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+        ASSERT_OK(fsdp_dataset_left_out(set, 1, &out));
+        ASSERT_INT(out.counted_rows, 4);
+        ASSERT_INT(out.cut_rows, 2);
+        ASSERT_INT(out.cut_tokens, 3);
+        fsdp_dataset_close(set);
+    }
 }
 
 /* Random rows: each is in exactly one packed row, whole, and no packed row is too long. */
@@ -263,8 +340,10 @@ TEST(packing_says_what_it_needs)
     options.packing = FSDP_PACKING_WRAPPED;
     const char *path = write_text(t, "a.jsonl", "{\"input_ids\": [1]}\n");
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_FORMAT, "fewer than two tokens");
-    for (long n = 1; n < 90; n++) {
-        options.packing = n % 2 ? FSDP_PACKING_BFD : FSDP_PACKING_WRAPPED;
+    for (long n = 1; n < 130; n++) {
+        options.packing = n % 3 == 0   ? FSDP_PACKING_WRAPPED
+                          : n % 3 == 1 ? FSDP_PACKING_BFD
+                                       : FSDP_PACKING_FIRST_FIT;
         options.max_length = 2;
         path = write_text(t, "a.jsonl",
                           "{\"input_ids\": [1, 2]}\n"
@@ -329,6 +408,16 @@ TEST(folders_of_splits_are_used_by_name)
     ASSERT(mkdir(path_of(t, "valid"), 0700) == 0);
     write_text(t, "valid/validation.jsonl", "{\"input_ids\": [2]}\n");
     check_examples(t, fsdp_test_dir(t), &options, "2;");
+    /* all files of such a folder are for validation */
+    write_text(t, "valid/part-1.jsonl", "{\"input_ids\": [3]}\n");
+    write_text(t, "valid/test.jsonl", "{\"input_ids\": [4]}\n");
+    check_examples(t, fsdp_test_dir(t), &options, "3;4;2;");
+    check_examples(t, path_of(t, "valid/"), &options, "3;4;2;");
+    options.validation = false;
+    check_examples(t, path_of(t, "valid"), &options, "3;");
+    options.validation = true;
+    ASSERT(remove(path_of(t, "valid/part-1.jsonl")) == 0);
+    ASSERT(remove(path_of(t, "valid/test.jsonl")) == 0);
     char valid[600];
     snprintf(valid, sizeof valid, "%s/valid", fsdp_test_dir(t));
     ASSERT(rename(valid, path_of(t, "dev")) == 0);

@@ -114,7 +114,7 @@ TEST(an_index_that_does_not_fit_is_an_error)
         {34, 4, 0, "sequence 1 of 5 tokens begins at byte 6, not 8"},
         {38, 4, 0, "its sequences have 14 bytes, the .bin file next to it 16"},
         {50, 1, 0, "sequence 1"},
-        {41, 0x80, 0, "sequence 1"},
+        {41, 0x80, 0, "sequence 1 has a length of -2147483"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fsdp_str index = {0};
