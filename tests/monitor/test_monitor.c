@@ -167,9 +167,8 @@ TEST_RANKS(waits_in_collectives_of_no_unit_are_added_to_no_unit, 2)
     double waits_s[FSDP_KIND_COUNT];
     for (int kind = 0; kind < FSDP_KIND_COUNT; kind++)
         waits_s[kind] = (double)(after.wait_ns[kind] - before.wait_ns[kind]) * 1e-9;
-    const double all_s = (double)(fsdp_comm_counters_wait_ns(&after) -
-                                  fsdp_comm_counters_wait_ns(&before)) *
-                         1e-9;
+    const double all_s =
+        (double)(fsdp_comm_counters_wait_ns(&after) - fsdp_comm_counters_wait_ns(&before)) * 1e-9;
     const double other_s = waits_s[FSDP_KIND_BARRIER] + waits_s[FSDP_KIND_ALL_REDUCE];
     if (t->rank == 0)
         ASSERT(other_s > 0);
