@@ -42,7 +42,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
  * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
- * already has a parent.
+ * already has a parent, or is `parent` or a module above it (FSDP_ERR_INVALID).
  * @param name copied. FSDP_ERR_INVALID if the name is empty, contains a dot, or is already the name
  *             of a child or parameter of `parent`
  */

@@ -326,7 +326,7 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
  *                   fsdp_clip_grad_norm(), or 1
  * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
  *         state was created. In both cases the step has changed no parameter. FSDP_ERR_COMM if a
- *         peer failed
+ *         peer failed; some parameters and options may then be those after the step, others not
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimizer,
                                                          float grad_scale);

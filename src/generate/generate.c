@@ -424,14 +424,14 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
  * this rank. If it is an error on any rank, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    /* this number is so low that the sum over the ranks is negative if at least one rank adds it */
-    const int64_t failed = INT64_MIN / INT32_MAX;
     fsdp_group *group = g->model->group;
-    *rows = status == FSDP_OK ? g->rows : failed;
+    int64_t sums[] = {status == FSDP_OK ? g->rows : 0, status != FSDP_OK}; /* rows, failed ranks */
+    *rows = sums[0];
     if (!group || fsdp_group_world_size(group) == 1)
         return status;
-    FSDP_TRY(fsdp_all_reduce(group, rows, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM));
-    return *rows < 0 ? fsdp_agree(group, status) : FSDP_OK;
+    FSDP_TRY(fsdp_all_reduce(group, sums, FSDP_LENGTH(sums), FSDP_DTYPE_I64, FSDP_REDUCE_SUM));
+    *rows = sums[0];
+    return sums[1] ? fsdp_agree(group, status) : FSDP_OK;
 }
 
 static fsdp_status run_steps(generation *g, const fsdp_batch *batch)

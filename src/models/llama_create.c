@@ -149,24 +149,48 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check the numbers of the configuration. Numbers from a config.json have been checked when they
- * were read, but a caller may also have set numbers itself. */
-static fsdp_status check_numbers(const fsdp_llama_config *c)
+static fsdp_status check_rope_llama3(const fsdp_rope_config *rope)
 {
-    if (!(c->rope.theta > 0))
-        return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.theta is %g", c->rope.theta);
-    if (c->rope.type != FSDP_ROPE_DEFAULT && !(c->rope.factor > 0))
-        return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.factor is %g", c->rope.factor);
-    if ((c->rope.type == FSDP_ROPE_DYNAMIC || c->rope.type == FSDP_ROPE_YARN) &&
-        c->rope.original_max_position_embeddings < 1)
+    if (!(rope->low_freq_factor > 0))
+        return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.low_freq_factor is %g, not positive",
+                          rope->low_freq_factor);
+    if (!(rope->high_freq_factor > rope->low_freq_factor))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "Llama: rope.high_freq_factor is %g, not greater than "
+                          "rope.low_freq_factor, which is %g",
+                          rope->high_freq_factor, rope->low_freq_factor);
+    return FSDP_OK;
+}
+
+static fsdp_status check_rope(const fsdp_llama_config *c)
+{
+    const fsdp_rope_config *rope = &c->rope;
+    if (!(rope->theta > 0))
+        return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.theta is %g", rope->theta);
+    if (rope->type == FSDP_ROPE_YARN && rope->theta == 1.0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "Llama: rope.theta is 1, so all waves have the same length; YaRN "
+                          "treats waves by length");
+    if (rope->type != FSDP_ROPE_DEFAULT && !(rope->factor > 0))
+        return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.factor is %g", rope->factor);
+    if (rope->type != FSDP_ROPE_DEFAULT && rope->type != FSDP_ROPE_LINEAR &&
+        rope->original_max_position_embeddings < 1)
         return fsdp_error(FSDP_ERR_INVALID,
                           "Llama: rope.original_max_position_embeddings is %lld, not positive",
-                          (long long)c->rope.original_max_position_embeddings);
-    if (c->rope.type == FSDP_ROPE_DYNAMIC && c->head_dim < 4)
+                          (long long)rope->original_max_position_embeddings);
+    if (rope->type == FSDP_ROPE_DYNAMIC && c->head_dim < 4)
         return fsdp_error(FSDP_ERR_INVALID,
                           "Llama: heads of %lld elements have only one frequency, which dynamic "
                           "rope cannot scale",
                           (long long)c->head_dim);
+    return rope->type == FSDP_ROPE_LLAMA3 ? check_rope_llama3(rope) : FSDP_OK;
+}
+
+/* Check the numbers of the configuration. Numbers from a config.json have been checked when they
+ * were read, but a caller may also have set numbers itself. */
+static fsdp_status check_numbers(const fsdp_llama_config *c)
+{
+    FSDP_TRY(check_rope(c));
     if (c->sliding_window < 0)
         return fsdp_error(FSDP_ERR_INVALID, "Llama: sliding_window is %lld",
                           (long long)c->sliding_window);

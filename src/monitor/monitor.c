@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/comm/comm.h"
@@ -22,6 +23,12 @@ enum {
 };
 static const double line_s = 1.0;   /* minimum time between two lines about steps */
 static const double units_s = 60.0; /* minimum time between two lines about units */
+
+/* Times that this rank has waited for other ranks in the collectives of units. */
+typedef struct unit_waits {
+    int64_t own_ns;        /* in kinds of collectives that are mostly those of units */
+    int64_t all_reduce_ns; /* in all-reduces, both of units with replicas and of other callers */
+} unit_waits;
 
 typedef struct unit {
     const fsdp_module *module;
@@ -47,7 +54,7 @@ struct fsdp_monitor {
     size_t n_units, cap_units;
     /* index of the unit of the last event; the search for the next event's unit begins there */
     size_t last_unit;
-    int64_t seen_wait_ns; /* wait_ns() at the last event of a unit */
+    unit_waits seen; /* waits_now() at the last event of a unit, or when a step or a state began */
     /* Sums over the steps since the last line about steps. */
     int64_t steps;
     double seconds, data_s;
@@ -76,6 +83,22 @@ static int64_t wait_ns(const fsdp_monitor *m)
         if (m->groups[i])
             sum += fsdp_comm_counters_wait_ns(fsdp_group_counters(m->groups[i]));
     return sum;
+}
+
+static unit_waits waits_now(const fsdp_monitor *m)
+{
+    static const fsdp_comm_kind own[] = {FSDP_KIND_ALL_GATHER, FSDP_KIND_REDUCE_SCATTER,
+                                         FSDP_KIND_WRITE_SHARD, FSDP_KIND_GRADIENT,
+                                         FSDP_KIND_BUFFER};
+    unit_waits waits = {0};
+    for (int i = 0; i < FSDP_MONITOR_GROUPS; i++) {
+        const fsdp_comm_counters *counters =
+            m->groups[i] ? fsdp_group_counters(m->groups[i]) : NULL;
+        for (size_t k = 0; counters && k < FSDP_LENGTH(own); k++)
+            waits.own_ns += counters->wait_ns[own[k]];
+        waits.all_reduce_ns += counters ? counters->wait_ns[FSDP_KIND_ALL_REDUCE] : 0;
+    }
+    return waits;
 }
 
 /* Return the CPU times of this thread, or zeros if the system does not report them. */
@@ -118,10 +141,18 @@ static void note_memory(fsdp_monitor *m)
         m->memory = now;
 }
 
+static bool is_of_replicas(fsdp_unit_event event)
+{
+    return event == FSDP_UNIT_POST_LANES || event == FSDP_UNIT_SUM_LANES ||
+           event == FSDP_UNIT_ALL_REDUCE;
+}
+
 /* An event function of fsdp_unit_observer. Add the time that this rank has waited since the
- * previous event to the waiting time of this event's unit. A rank waits mostly in gathers and
- * reduces, whose events are reported after their end. The waits of other collectives, such as the
- * norm of the gradients, are added to the unit of the next event. */
+ * previous event to the waiting time of this event's unit, because an event is reported after the
+ * wait that it needed. Other waits are not added: those for barriers, broadcasts and state dicts,
+ * and those for all-reduces before an event that needs no all-reduce, such as the all-reduces of
+ * the loss and of the norm of the gradients. Waits outside of the steps' forward and backward,
+ * such as those for the optimizer, end when a step or a state begins, which resets m->seen. */
 static void take_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     fsdp_monitor *m = self;
@@ -129,9 +160,11 @@ static void take_event(void *self, const fsdp_module *module, fsdp_unit_event ev
     note_memory(m);
     if (!u)
         return;
-    const int64_t waited = wait_ns(m);
-    u->wait_ns += waited - m->seen_wait_ns;
-    m->seen_wait_ns = waited;
+    const unit_waits waits = waits_now(m);
+    u->wait_ns += waits.own_ns - m->seen.own_ns;
+    if (is_of_replicas(event))
+        u->wait_ns += waits.all_reduce_ns - m->seen.all_reduce_ns;
+    m->seen = waits;
     if (event == FSDP_UNIT_UNSHARD && bytes) {
         u->gathers++;
         u->gather_bytes += bytes;
@@ -320,7 +353,8 @@ fsdp_status fsdp_monitor_open(const fsdp_monitor_options *options, fsdp_monitor 
         free_monitor(m);
         return status;
     }
-    m->begin_wait_ns = m->seen_wait_ns = wait_ns(m);
+    m->begin_wait_ns = wait_ns(m);
+    m->seen = waits_now(m);
     m->cpu = cpu_times_now();
     m->observer = (fsdp_unit_observer){.event = take_event, .self = m};
     fsdp_observe_units(m->module, &m->observer);
@@ -333,6 +367,7 @@ void fsdp_monitor_at(fsdp_monitor *m, const char *state)
     if (!m || strcmp(m->state, state) == 0)
         return;
     m->state = state;
+    m->seen = waits_now(m);
     if (m->file)
         stop_after_failure(m, write_rank(m));
 }
@@ -343,6 +378,7 @@ void fsdp_monitor_step_begin(fsdp_monitor *m)
         return;
     fsdp_monitor_at(m, "training");
     m->begin_wait_ns = wait_ns(m);
+    m->seen = waits_now(m);
 }
 
 void fsdp_monitor_step_end(fsdp_monitor *m, int64_t step, double seconds, double data_s)

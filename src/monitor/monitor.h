@@ -23,7 +23,9 @@
  * was busy with something else. Both are 0 if the system does not report them. The memory
  * statistics are read when a unit gathers, frees or reduces. "memory" has the statistics of the
  * moment at which most bytes were allocated, so the numbers of the purposes add up to "allocated".
- * The numbers in "units" are totals since "start". */
+ * The numbers in "units" are totals since "start"; "wait_s" of a unit is the time in which the rank
+ * waited in the collectives of this unit. Waits in other collectives, such as the norm of the
+ * gradients, barriers and saves, are in no unit. */
 #pragma once
 #include <fsdp/nn.h>
 #include <fsdp/tensor.h>

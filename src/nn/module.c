@@ -100,9 +100,14 @@ static fsdp_status check_name(const fsdp_module *m, const char *name)
 
 fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_module *child)
 {
-    if (child->parent || child == parent)
-        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' already has a parent, or is added to itself",
-                          child->class_name, name);
+    if (child->parent)
+        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' already has a parent", child->class_name,
+                          name);
+    for (const fsdp_module *m = parent; m; m = m->parent)
+        if (m == child)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s '%s' would be its own child, or a child of a module below it",
+                              child->class_name, name);
     fsdp_status status = check_name(parent, name);
     if (status != FSDP_OK) {
         fsdp_module_destroy(child);

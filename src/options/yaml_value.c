@@ -35,6 +35,8 @@ bool fsdp_yaml_integer(const char *text, int64_t *value)
     if (digit_of(*at) > 9)
         return false;
     const int base = base_of(&at);
+    /* the largest absolute value: that of INT64_MIN or of INT64_MAX */
+    const uint64_t most = (uint64_t)INT64_MAX + (negative ? 1 : 0);
     uint64_t sum = 0;
     /* The 0 that is the prefix of an octal number is a digit, too, so "0_" is the number 0. */
     bool any = base == 8;
@@ -42,14 +44,14 @@ bool fsdp_yaml_integer(const char *text, int64_t *value)
         const int digit = digit_of(*at);
         if (*at == '_')
             continue;
-        if (digit >= base || sum > (INT64_MAX - (uint64_t)digit) / (uint64_t)base)
+        if (digit >= base || sum > (most - (uint64_t)digit) / (uint64_t)base)
             return false;
         sum = sum * (uint64_t)base + (uint64_t)digit;
         any = true;
     }
     if (!any)
         return false;
-    *value = negative ? -(int64_t)sum : (int64_t)sum;
+    *value = (int64_t)(negative ? 0 - sum : sum);
     return true;
 }
 

@@ -105,16 +105,18 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Find the units that share a row of the table. They have the same figures, and a number in their
- * names counts up, as in "block.0", "block.1", "block.2". Unit `i` is the first unit of the row.
- * Return the index after the last unit of the row. If the row has several units, *number is set to
- * the offset of the number in their names. Otherwise *number is set to 0. */
+/* Find the units that share a row of the table. They have the same figures, and one number in their
+ * names counts up, as in "block.0", "block.1", "block.2", but not as in "block.0.0", "block.0.1",
+ * "block.1.1". Unit `i` is the first unit of the row. Return the index after the last unit of the
+ * row. If the row has several units, *number is set to the offset of the number in their names.
+ * Otherwise *number is set to 0. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
     *number = 0;
     while (end < p->n_units && same_figures(&p->units[end - 1], &p->units[end]) &&
-           is_next_name(p->units[end - 1].name, p->units[end].name, &at)) {
+           is_next_name(p->units[end - 1].name, p->units[end].name, &at) &&
+           (end == i + 1 || at == *number)) {
         *number = at;
         end++;
     }

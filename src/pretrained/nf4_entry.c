@@ -19,23 +19,25 @@ static const char NF4_STATE[] = ".quant_state.bitsandbytes__nf4",
 
 /* --- names --- */
 
-/* Find the tensor whose name is the name of `entry` followed by `suffix`. Return NULL if there is
- * none. */
-static const fsdp_checkpoint_entry *find_beside(const fsdp_checkpoint_reader *reader,
-                                                const fsdp_checkpoint_entry *entry,
-                                                const char *suffix)
+/* Find the tensor whose name is the name of `entry` followed by `suffix`. Set *found to NULL if
+ * there is none. */
+static fsdp_status find_beside(const fsdp_checkpoint_reader *reader,
+                               const fsdp_checkpoint_entry *entry, const char *suffix,
+                               const fsdp_checkpoint_entry **found)
 {
     char *name = fsdp_strdup_printf("%s%s", entry->name, suffix);
-    const fsdp_checkpoint_entry *found = name ? fsdp_checkpoint_find(reader, name) : NULL;
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    *found = fsdp_checkpoint_find(reader, name);
     fsdp_free(name);
-    return found;
+    return FSDP_OK;
 }
 
 static fsdp_status get_beside(const fsdp_checkpoint_reader *reader,
                               const fsdp_checkpoint_entry *entry, const char *suffix,
                               const fsdp_checkpoint_entry **found)
 {
-    *found = find_beside(reader, entry, suffix);
+    FSDP_TRY(find_beside(reader, entry, suffix, found));
     if (*found)
         return FSDP_OK;
     return fsdp_error(
@@ -212,16 +214,19 @@ fsdp_status fsdp_nf4_entry_find(const fsdp_checkpoint_reader *reader,
                                 const fsdp_checkpoint_entry *entry, fsdp_nf4_entry *nf4,
                                 bool *found)
 {
-    const fsdp_checkpoint_entry *state = find_beside(reader, entry, NF4_STATE);
+    const fsdp_checkpoint_entry *state, *fp4;
     *found = false;
-    if (find_beside(reader, entry, FP4_STATE))
+    FSDP_TRY(find_beside(reader, entry, NF4_STATE, &state));
+    FSDP_TRY(find_beside(reader, entry, FP4_STATE, &fp4));
+    if (fp4)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s: tensor '%s' is in FP4 (bnb_4bit_quant_type \"fp4\"); of "
                           "bitsandbytes' types of 4 bits, NF4 is supported",
                           entry->path, entry->name);
     if (!state)
         return FSDP_OK;
-    *nf4 = (fsdp_nf4_entry){.nested = find_beside(reader, entry, ".nested_absmax")};
+    *nf4 = (fsdp_nf4_entry){0};
+    FSDP_TRY(find_beside(reader, entry, ".nested_absmax", &nf4->nested));
     FSDP_TRY(parse_state(state, nf4->nested != NULL, nf4));
     FSDP_TRY(check_parts(reader, entry, nf4));
     *found = true;

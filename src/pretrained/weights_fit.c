@@ -260,9 +260,9 @@ fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
     fitting f = {.weights = weights, .model = model, .change = change};
     bool known;
     *change = (fsdp_name_change){0};
-    FSDP_TRY(read_config(model, &config, &known));
     if (use)
         *use = (fsdp_weights_use){0};
+    FSDP_TRY(read_config(model, &config, &known));
     fsdp_status status = known ? check_model(&f, &config, use) : FSDP_OK;
     if (status != FSDP_OK && use)
         fsdp_weights_use_free(use);

@@ -303,7 +303,11 @@ fsdp_status fsdp_metrics_truncate(const char *path, int64_t step)
         return FSDP_OK;
     /* If `path` is a symbolic link, rewrite the file to which it points. */
     char *file = realpath(path, NULL);
-    fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
+    if (!file && errno == ENOMEM)
+        return fsdp_error_nomem();
+    if (!file)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    fsdp_status status = fsdp_atomic_file_begin(file, 0, &c.to);
     free(file);
     FSDP_TRY(status);
     status = fsdp_metrics_for_each(path, keep_line, &c);

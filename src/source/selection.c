@@ -93,14 +93,15 @@ static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
         n++;
     }
     const size_t length = n == s->n ? fsdp_names_wrapper_length(names, n) : 0;
-    for (size_t i = 0; i < n && length && !**wrapper; i++) {
-        const size_t stripped = (size_t)(fsdp_name_without(names[i], length) - names[i]);
-        char *copy = stripped ? fsdp_arena_alloc(&s->arena, length + 1) : NULL;
-        if (copy)
-            *wrapper = memcpy(copy, names[i], length);
-    }
+    size_t i = 0;
+    while (i < n && length && fsdp_name_without(names[i], length) == names[i])
+        i++;
+    char *copy = length && i < n ? fsdp_arena_alloc(&s->arena, length + 1) : NULL;
+    if (copy)
+        *wrapper = memcpy(copy, names[i], length);
+    const bool failed = length && i < n && !copy;
     fsdp_free(names);
-    return FSDP_OK;
+    return failed ? FSDP_ERR_NOMEM : FSDP_OK;
 }
 
 static fsdp_status strip_wrapper(fsdp_selection *s, const char *wrapper)
@@ -119,9 +120,12 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
             return FSDP_ERR_NOMEM;
         memcpy(keys, of->keys, (size_t)of->n_keys * sizeof *keys);
         for (int k = 0; k < of->n_keys && change->every_module; k++) {
-            char *name = keys[k].name ? without_wrappers(s, keys[k].name) : NULL;
-            if (name)
-                fsdp_name_drop_modules(name);
+            if (!keys[k].name)
+                continue; /* an index of a list */
+            char *name = without_wrappers(s, keys[k].name);
+            if (!name)
+                return FSDP_ERR_NOMEM;
+            fsdp_name_drop_modules(name);
             keys[k].name = name;
         }
         FSDP_TRY(rename_item(s, i, keys));

@@ -36,18 +36,45 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     return found;
 }
 
-/* Return the path of the file of `rank`; the caller owns it. Return NULL if `path` contains no
- * rank. If the rank in `path` begins with a zero, `rank` is written with the same number of
- * digits. */
-static char *path_of_rank(const char *path, size_t rank)
+/* Return the path of the file of `rank`; the caller owns it. The rank is written with at least
+ * `width` digits. Return NULL if `path` contains no rank. */
+static char *path_of_rank(const char *path, size_t width, size_t rank)
 {
     const char *name = fsdp_path_name(path);
     size_t at, digits;
     if (!find_rank(name, &at, &digits))
         return NULL;
-    const int width = name[at] == '0' ? (int)digits : 1;
-    return fsdp_strdup_printf("%.*s%0*zu%s", (int)(name - path + (ptrdiff_t)at), path, width, rank,
-                              name + at + digits);
+    return fsdp_strdup_printf("%.*s%0*zu%s", (int)(name - path + (ptrdiff_t)at), path, (int)width,
+                              rank, name + at + digits);
+}
+
+/* Set *width to the smallest number of digits with which the file names of all ranks can be
+ * written. If the rank in `path` begins with a zero, that is its own number of digits. Otherwise
+ * its number has no leading zeros, but those of smaller ranks may have some: "rank_00" to
+ * "rank_10". The file of rank 0 then shows how many. */
+static fsdp_status find_width(const char *path, size_t *width)
+{
+    const char *name = fsdp_path_name(path);
+    size_t at, digits;
+    *width = 1;
+    if (!find_rank(name, &at, &digits))
+        return FSDP_OK;
+    if (name[at] == '0') {
+        *width = digits;
+        return FSDP_OK;
+    }
+    for (size_t n = 1; n <= digits; n++) {
+        char *first = path_of_rank(path, n, 0);
+        if (!first)
+            return FSDP_ERR_NOMEM;
+        const bool is_there = fsdp_path_is_file(first);
+        fsdp_free(first);
+        if (is_there) {
+            *width = n;
+            return FSDP_OK;
+        }
+    }
+    return FSDP_OK;
 }
 
 static size_t rank_of(const char *path)
@@ -63,11 +90,11 @@ static fsdp_status open_rank(fsdp_source_rank *rank)
     return fsdp_torch_archive_create(rank->path, rank->map.data, rank->map.bytes, &rank->archive);
 }
 
-static size_t count_ranks(const char *path)
+static size_t count_ranks(const char *path, size_t width)
 {
     size_t n = 0;
     for (bool is_there = true; is_there && n < MAX_RANKS; n += is_there) {
-        char *other = path_of_rank(path, n);
+        char *other = path_of_rank(path, width, n);
         is_there = other && fsdp_path_is_file(other);
         fsdp_free(other);
     }
@@ -78,7 +105,9 @@ static size_t count_ranks(const char *path)
  * already open is not opened again. */
 static fsdp_status open_ranks(fsdp_source *source)
 {
-    const size_t own = rank_of(source->path), n = count_ranks(source->path);
+    size_t width;
+    FSDP_TRY(find_width(source->path, &width));
+    const size_t own = rank_of(source->path), n = count_ranks(source->path, width);
     source->ranks = fsdp_calloc(n > own ? n : own + 1, sizeof *source->ranks);
     if (!source->ranks)
         return FSDP_ERR_NOMEM;
@@ -86,7 +115,7 @@ static fsdp_status open_ranks(fsdp_source *source)
     for (size_t i = 0; i < n; i++) {
         if (i == own)
             continue;
-        source->ranks[i].path = path_of_rank(source->path, i);
+        source->ranks[i].path = path_of_rank(source->path, width, i);
         if (!source->ranks[i].path)
             return FSDP_ERR_NOMEM;
         FSDP_TRY(open_rank(&source->ranks[i]));

@@ -184,6 +184,10 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
         for (int64_t k = 0; k < v->shape[last]; k++, to += v->width)
             memcpy(to, from + (at + k * v->stride[last]) * v->width, (size_t)v->width);
         for (int i = last - 1; i >= 0; i--) {
+            /* check_bounds() has not bounded the stride of a dimension with one element, so the
+             * sum could overflow. */
+            if (v->shape[i] == 1)
+                continue;
             at += v->stride[i];
             if (++index[i] < v->shape[i])
                 break;

@@ -393,7 +393,10 @@ static void epoch_row(const fsdp_trainer *t, fsdp_table *table, size_t i)
     const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
     fsdp_table_row(table);
     fsdp_table_cell(table, "%zu", i + 1);
-    fsdp_table_cell(table, "%.4f", e->train_loss);
+    if (isfinite(e->train_loss))
+        fsdp_table_cell(table, "%.4f", e->train_loss);
+    else
+        fsdp_table_cell(table, "%s", fsdp_human_not_finite(e->train_loss));
     validation_cell(table, e, e->validation_loss);
     if (fsdp_train_has_perplexity(t->task))
         validation_cell(table, e, exp(e->validation_loss));

@@ -303,12 +303,16 @@ static fsdp_status end_epoch(fsdp_trainer *t, int64_t epoch)
 {
     fsdp_epoch_record *record = &t->record;
     FSDP_TRY(fsdp_check_any_label(t->config->data, t->sum.labels));
-    record->train_loss = t->sum.loss / (double)t->sum.finite;
+    /* With float16, it is possible that no step of the epoch has a finite loss. */
+    record->train_loss = t->sum.finite ? t->sum.loss / (double)t->sum.finite : (double)NAN;
     record->tokens_per_s = (double)t->sum.tokens / t->sum.seconds;
     t->result->train_loss = record->train_loss;
-    if (t->out)
+    if (t->out && isfinite(record->train_loss))
         fprintf(t->out, "Train Epoch: \t%lld, Loss: \t%.4f\n", (long long)epoch + 1,
                 record->train_loss);
+    else if (t->out)
+        fprintf(t->out, "Train Epoch: \t%lld, Loss: \t%s\n", (long long)epoch + 1,
+                fsdp_human_not_finite(record->train_loss));
     return is_time_to_validate(t, true) ? validate(t, epoch, record) : FSDP_OK;
 }
 

@@ -93,9 +93,15 @@ fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole)
                                    fsdp_tensor_ndim(local), fsdp_tensor_shape(local),
                                    whole + begin * (fsdp_parameter_numel(p) / rows), FSDP_TAG_GRAD,
                                    &grad));
-    if (fsdp_is_dtensor(local))
-        FSDP_TRY(fsdp_dtensor_from_local(grad, fsdp_dtensor_group(local),
-                                         fsdp_dtensor_placement(local), fsdp_dtensor_shape(local)));
+    const fsdp_status status =
+        fsdp_is_dtensor(local)
+            ? fsdp_dtensor_from_local(grad, fsdp_dtensor_group(local),
+                                      fsdp_dtensor_placement(local), fsdp_dtensor_shape(local))
+            : FSDP_OK;
+    if (status != FSDP_OK) {
+        fsdp_tensor_release(grad);
+        return status;
+    }
     fsdp_tensor_release(p->sink.grad);
     p->sink.grad = grad;
     return FSDP_OK;

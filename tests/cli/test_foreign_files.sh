@@ -191,6 +191,10 @@ mkdir all && cp "$ranks/$rank"[0-3].pt all
 run checkpoint convert "all/${rank}0.pt" "all/${rank}2.pt" --overwrite
 expect a_part_is_not_overwritten_by_the_whole 1 "all/${rank}2\\.pt: it is a part of what is converted: all/${rank}0\\.pt"
 check and_is_as_it_was cmp "$ranks/${rank}2.pt" "all/${rank}2.pt"
+for r in 03 10; do
+    run checkpoint diff "$ranks/padded/rank_$r.pt" "$ranks/padded/whole.pt"
+    expect "ranks_of_two_digits_are_found_from_rank_$r" 0 'all the same in every bit$' out
+done
 cp "$ranks/${rank}1.pt" alone_rank_1.pt
 cp "$ranks/${rank}0.pt" unnamed.pt
 for file in alone_rank_1.pt unnamed.pt; do

@@ -233,6 +233,11 @@ run launch -n 2 train --model large --from-config --data large.jsonl --output o 
 refused a_forward_that_overflows_ends_the_run 'step 4: the loss is NaN in 4 steps in a row, .*bfloat16 has float32.s range'
 check and_is_not_called_an_overflow_of_gradients [ "$(grep -c 'gradients overflow' err)" -eq 0 ]
 check but_the_loss_before_it_is_scaled [ "$(grep -c 'step [123]: the loss is NaN before it is scaled' err)" -eq 3 ]
+run train --model large --from-config --data large.jsonl --output o --batch-size 1 --max-steps 3 --fp16
+expect an_epoch_without_a_finite_loss_has_no_mean_loss 0 '^Train Epoch: .*Loss: .*NaN$' out
+check which_is_nan_in_the_table_too [ "$(grep -ci 'nan' out)" -eq 2 ]
+check and_never_minus_nan [ "$(grep -c 'nan' out)" -eq 0 ]
+rm -rf o
 run train --model large --from-config --data large.jsonl --validation-data large.jsonl --output o \
     --batch-size 1 --max-steps 2 --evaluation-steps 1 --validation-batch-size 4 --fp16
 refused a_validation_that_overflows_names_rows 'validation after step 1: the loss of rows 0 to 3 is NaN: float16'

@@ -174,6 +174,25 @@ TEST(numbers_that_cannot_be_are_refused)
     config.llama.rope.type = FSDP_ROPE_LINEAR;
     config.llama.rope.factor = -2;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "rope.factor is -2");
+    config = llama_odd_shape(FSDP_LLAMA);
+    config.llama.rope = (fsdp_rope_config){
+        .type = FSDP_ROPE_YARN, .theta = 1, .factor = 2, .original_max_position_embeddings = 8};
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "rope.theta is 1, so");
+    config.llama.rope = (fsdp_rope_config){.type = FSDP_ROPE_LLAMA3,
+                                           .theta = 10000,
+                                           .factor = 2,
+                                           .low_freq_factor = 4,
+                                           .high_freq_factor = 4,
+                                           .original_max_position_embeddings = 8};
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "rope.high_freq_factor is 4, not greater than rope.low_freq_factor, which is 4");
+    config.llama.rope.low_freq_factor = 0;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "rope.low_freq_factor is 0, not positive");
+    config.llama.rope.low_freq_factor = 1;
+    config.llama.rope.original_max_position_embeddings = 0;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "rope.original_max_position_embeddings is 0, not positive");
     config = llama_odd_shape(FSDP_MISTRAL);
     config.llama.sliding_window = -1;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "sliding_window is -1");

@@ -21,6 +21,7 @@ typedef struct lines {
     double cpu_s;                                           /* sum of all lines */
     bool negative;                                          /* a time is below 0 */
     int64_t units, gathers, reduces;                        /* from the last line of units */
+    double wait_s;                                          /* sum of the units in that line */
     char message[256];
 } lines;
 
@@ -28,6 +29,7 @@ static fsdp_status take_units(fsdp_json_node units, lines *all)
 {
     all->units = (int64_t)fsdp_json_len(units);
     all->gathers = all->reduces = 0;
+    all->wait_s = 0;
     for (size_t i = 0; i < (size_t)all->units; i++) {
         int64_t n, bytes;
         FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(units, i), "gathers", 0, 1000, &n));
@@ -36,6 +38,9 @@ static fsdp_status take_units(fsdp_json_node units, lines *all)
         FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(units, i), "reduces", 0, 1000, &n));
         FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(units, i), "reduce_bytes", n, 1 << 20, &bytes));
         all->reduces += n;
+        double wait_s;
+        FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(units, i), "wait_s", &wait_s));
+        all->wait_s += wait_s;
     }
     return FSDP_OK;
 }
@@ -129,6 +134,46 @@ TEST_RANKS(a_rank_reports_its_states_steps_memory_and_units, 2)
     ASSERT_INT(all.reduces, 3 * CHAIN_UNITS);
     /* After the monitor was closed, units do not report. */
     ASSERT_OK(chain_run(&c, 3));
+    ASSERT_OK(chain_close(&c));
+}
+
+/* A barrier and an all-reduce of which rank 1 is late, before a step and between two micro-steps.
+ * The units' sum is compared with the counters of the group, not with a clock. */
+TEST_RANKS(waits_in_collectives_of_no_unit_are_added_to_no_unit, 2)
+{
+    const fsdp_fully_shard_options shard = {.mp_policy = {.param_dtype = FSDP_DTYPE_F32}};
+    chain c;
+    fsdp_monitor *m;
+    lines all = {0};
+    float norm = 1;
+    ASSERT_OK(chain_open(t->group, &shard, &c));
+    const fsdp_monitor_options options = options_of(t, &c);
+    ASSERT_OK(fsdp_monitor_open(&options, &m));
+    const fsdp_comm_counters before = fsdp_group_get_counters(t->group);
+    for (int step = 0; step < 2; step++) {
+        usleep(t->rank == 1 ? 200000 : 0);
+        ASSERT_OK(fsdp_barrier(t->group)); /* as a save does */
+        fsdp_monitor_step_begin(m);
+        ASSERT_OK(chain_micro_step(&c, step, 0, 2));
+        usleep(t->rank == 1 ? 200000 : 0);
+        ASSERT_OK(fsdp_all_reduce(t->group, &norm, 1, FSDP_DTYPE_F32, FSDP_REDUCE_SUM));
+        ASSERT_OK(fsdp_barrier(t->group));
+        ASSERT_OK(chain_micro_step(&c, step, 1, 2));
+        fsdp_monitor_step_end(m, step + 1, 0.25, 0.0625);
+    }
+    const fsdp_comm_counters after = fsdp_group_get_counters(t->group);
+    fsdp_monitor_close(m, NULL);
+    ASSERT_OK(fsdp_metrics_for_each(file_of(t, t->rank), take_line, &all));
+    double waits_s[FSDP_KIND_COUNT];
+    for (int kind = 0; kind < FSDP_KIND_COUNT; kind++)
+        waits_s[kind] = (double)(after.wait_ns[kind] - before.wait_ns[kind]) * 1e-9;
+    const double all_s =
+        (double)(fsdp_comm_counters_wait_ns(&after) - fsdp_comm_counters_wait_ns(&before)) * 1e-9;
+    const double other_s = waits_s[FSDP_KIND_BARRIER] + waits_s[FSDP_KIND_ALL_REDUCE];
+    if (t->rank == 0)
+        ASSERT(other_s > 0);
+    ASSERT(all.wait_s <= all_s - other_s + 1e-6);
+    ASSERT(all.wait_s >= waits_s[FSDP_KIND_ALL_GATHER] - 1e-6);
     ASSERT_OK(chain_close(&c));
 }
 

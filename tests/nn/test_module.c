@@ -125,7 +125,10 @@ TEST(names_are_unique_and_make_paths)
     fsdp_module *shared = fsdp_module_find(m, "shared");
     ASSERT_ERROR(fsdp_module_add_child(m, "again", shared), FSDP_ERR_INVALID,
                  "already has a parent");
-    ASSERT_ERROR(fsdp_module_add_child(m, "self", m), FSDP_ERR_INVALID, "added to itself");
+    ASSERT_ERROR(fsdp_module_add_child(m, "self", m), FSDP_ERR_INVALID, "would be its own child");
+    ASSERT_ERROR(fsdp_module_add_child(fsdp_module_find(m, "block.1"), "root", m), FSDP_ERR_INVALID,
+                 "'root' would be its own child, or a child of a module below it");
+    ASSERT(!fsdp_module_parent(m));
     ASSERT_ERROR(fsdp_module_add_parameter(m, "none", 0, &n, (fsdp_init){0}, NULL),
                  FSDP_ERR_INVALID, "none");
     ASSERT_ERROR(fsdp_module_add_parameter(m, "minus", 1, (int64_t[]){-1}, (fsdp_init){0}, NULL),

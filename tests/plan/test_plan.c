@@ -537,6 +537,33 @@ TEST(embedding_and_head_are_units_unless_the_user_names_others)
     fsdp_plan_destroy(p);
 }
 
+/* Two numbers of the names count up, one after the other. */
+TEST(units_share_a_row_while_one_number_of_their_names_counts_up)
+{
+    static const char *const names[] = {"a.0.0", "a.0.1", "a.1.1", "a.2.1", "a.2.2"};
+    fsdp_plan_unit units[FSDP_LENGTH(names)] = {{0}};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        units[i].name = (char *)(uintptr_t)names[i];
+        units[i].class_name = (char *)(uintptr_t) "Block";
+        units[i].numel = 7;
+    }
+    const fsdp_plan p = {.class_name = units[0].class_name,
+                         .world_size = 1,
+                         .local_world_size = 1,
+                         .micro_steps = 1,
+                         .units = units,
+                         .n_units = FSDP_LENGTH(names)};
+    char text[8192] = "";
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    ASSERT(out != NULL);
+    const fsdp_status status = fsdp_plan_print(&p, out, false);
+    fclose(out);
+    ASSERT_OK(status);
+    ASSERT(strstr(text, " a.0.0-1 ") != NULL);
+    ASSERT(strstr(text, " a.1-2.1 ") != NULL);
+    ASSERT(strstr(text, " a.2.2 ") != NULL);
+}
+
 /* Finds an event of `kind` of `unit` after index `from`. Returns its index, or -1. */
 static int find_event(const fsdp_plan *p, int from, fsdp_plan_event_kind kind, int unit,
                       fsdp_plan_phase phase)

@@ -10,8 +10,10 @@
 #include <fsdp/pretrained.h>
 #include <fsdp/state_dict.h>
 
+#include "src/base/alloc_testing.h"
 #include "src/comm/comm.h"
 #include "src/nn/quantized.h"
+#include "src/pretrained/nf4_entry.h"
 #include "tests/elements.h"
 #include "tests/test.h"
 
@@ -242,4 +244,29 @@ TEST(a_device_that_cannot_read_them_refuses_them)
     ASSERT(strstr(fsdp_last_error(), "which the device 'fake' cannot read: use --device cpu"));
     fsdp_module_destroy(a);
     fsdp_device_destroy(device);
+}
+
+/* Without memory for the name of a companion tensor, a weight in NF4 must not be taken for a plain
+ * tensor of bytes. */
+TEST(running_out_of_memory_is_no_missing_companion)
+{
+    fsdp_checkpoint_reader *reader;
+    fsdp_nf4_entry nf4;
+    ASSERT_OK(fsdp_checkpoint_open("tests/fixtures/nf4/bitsandbytes.safetensors", &reader));
+    const fsdp_checkpoint_entry *entry = NULL;
+    bool found = false;
+    for (size_t i = 0; i < fsdp_checkpoint_count(reader) && !found; i++) {
+        entry = fsdp_checkpoint_at(reader, i);
+        ASSERT_OK(fsdp_nf4_entry_find(reader, entry, &nf4, &found));
+    }
+    ASSERT(found);
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        fsdp_alloc_fail_at(n);
+        status = fsdp_nf4_entry_find(reader, entry, &nf4, &found);
+        fsdp_alloc_fail_at(0);
+        ASSERT(found == (status == FSDP_OK));
+    }
+    fsdp_checkpoint_close(reader);
 }

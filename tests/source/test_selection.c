@@ -4,6 +4,7 @@
 
 #include <fsdp/state_dict.h>
 
+#include "src/base/alloc_testing.h"
 #include "src/source/selection.h"
 #include "tests/test.h"
 
@@ -203,5 +204,30 @@ TEST(a_prefix_of_all_names_of_the_model_is_taken_off)
     end_choice(&c);
     ASSERT_OK(choose(t, mixed, (int[]){2, 2}, 2, &c));
     ASSERT_STR(c.model.items[0].name, "module.w");
+    end_choice(&c);
+}
+
+/* The name is longer than a block of an arena, so each copy of it is an allocation. */
+TEST(a_change_of_names_that_runs_out_of_memory_is_an_error)
+{
+    enum {
+        LENGTH = 100000
+    };
+    static char name[LENGTH + 1];
+    const fsdp_state_key keys[][3] = {{{.name = "model"}, {.name = name}}};
+    const fsdp_name_change change = {.every_module = true};
+    memset(name, 'x', LENGTH);
+    memcpy(name, "encoder.module.", 15);
+    chosen c = {0};
+    ASSERT_OK(choose(t, keys, (int[]){2}, 1, &c));
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        fsdp_alloc_fail_at(n);
+        status = fsdp_selection_change(&c.model, &change);
+        fsdp_alloc_fail_at(0);
+    }
+    ASSERT_INT(strlen(c.model.items[0].name), LENGTH - 7);
+    ASSERT_STR(c.model.items[0].keys[0].name, c.model.items[0].name);
     end_choice(&c);
 }

@@ -123,6 +123,21 @@ TEST(views_of_a_storage_are_read_in_row_major_order)
     fsdp_torch_file_close(file);
 }
 
+/* Adding the stride of the dimension with one element would overflow, which the sanitizer of
+ * undefined behavior reports. */
+TEST(the_stride_of_a_dimension_with_one_element_may_have_any_value)
+{
+    static const float expected[] = {0, 2, 4, 6};
+    fsdp_torch_file *file;
+    ASSERT_OK(fsdp_torch_file_open(torch_fixture("any_stride.pt"), &file));
+    const fsdp_checkpoint_entry *entry = fsdp_torch_file_find(file, "w");
+    ASSERT(entry != NULL);
+    ASSERT_OK(fsdp_checkpoint_entry_check_shape(entry, (const int64_t[]){2, 1, 2}, 3));
+    ASSERT_INT(entry->bytes, sizeof expected);
+    ASSERT(memcmp(entry->data, expected, sizeof expected) == 0);
+    fsdp_torch_file_close(file);
+}
+
 TEST(copies_of_strided_tensors_outlast_the_advice_that_they_are_done)
 {
     fsdp_torch_file *file;

@@ -41,10 +41,10 @@ fsdp_status fsdp_jinja_bind(const char *function, const char *names, size_t requ
         const int index = find_param(names, name);
         if (index < 0)
             return fsdp_error(FSDP_ERR_INVALID, "%s has no argument '%.*s'", function,
-                              name->bytes > 200 ? 200 : (int)name->bytes, name->data);
+                              fsdp_jinja_shown(name), name->data);
         if (values[index].kind != JINJA_MISSING)
             return fsdp_error(FSDP_ERR_INVALID, "%s: two values for the argument '%.*s'", function,
-                              (int)name->bytes, name->data);
+                              fsdp_jinja_shown(name), name->data);
         values[index] = args->keywords[i].value;
     }
     for (size_t i = 0; i < required; i++)

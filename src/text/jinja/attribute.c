@@ -41,7 +41,7 @@ static fsdp_status find_attribute(jinja_machine *machine, jinja_value value,
         return fsdp_jinja_loop_attribute(machine, value.as.loop, name, out);
     if (value.kind == JINJA_MACRO || value.kind == JINJA_FUNCTION || value.kind == JINJA_METHOD)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "attributes of a %s ('%.*s') are not supported",
-                          fsdp_jinja_type_name(value), (int)name->bytes, name->data);
+                          fsdp_jinja_type_name(value), fsdp_jinja_shown(name), name->data);
     FSDP_TRY(fsdp_jinja_find_method(machine, value, name, &lookup, out));
     if (lookup == JINJA_LOOKUP_UNSAFE)
         return unsafe(machine, out);

@@ -44,7 +44,7 @@ static fsdp_status add_keyword(jinja_machine *machine, collected *c, const jinja
         if (c->keywords[i].name->bytes == name->bytes &&
             memcmp(c->keywords[i].name->data, name->data, name->bytes) == 0)
             return fsdp_error(FSDP_ERR_INVALID, "two values for the argument '%.*s'",
-                              (int)name->bytes, name->data);
+                              fsdp_jinja_shown(name), name->data);
     if (c->n_keywords == c->cap) {
         const size_t cap = c->cap ? 2 * c->cap : 8;
         jinja_keyword *keywords;
@@ -152,7 +152,7 @@ static fsdp_status evaluate_filter(jinja_machine *machine, const jinja_node *nod
     jinja_value value = machine->captured;
     jinja_args args;
     if (!node->function.filter)
-        return fsdp_error(FSDP_ERR_FORMAT, "no filter named '%.*s'", (int)node->name->bytes,
+        return fsdp_error(FSDP_ERR_FORMAT, "no filter named '%.*s'", fsdp_jinja_shown(node->name),
                           node->name->data);
     if (node->a)
         FSDP_TRY(fsdp_jinja_evaluate(machine, node->a, &value));
@@ -166,7 +166,7 @@ static fsdp_status evaluate_test(jinja_machine *machine, const jinja_node *node,
     jinja_args args;
     bool result = false;
     if (!node->function.test)
-        return fsdp_error(FSDP_ERR_FORMAT, "no test named '%.*s'", (int)node->name->bytes,
+        return fsdp_error(FSDP_ERR_FORMAT, "no test named '%.*s'", fsdp_jinja_shown(node->name),
                           node->name->data);
     FSDP_TRY(fsdp_jinja_evaluate(machine, node->a, &value));
     FSDP_TRY(collect(machine, node->as.call, NULL, &args));

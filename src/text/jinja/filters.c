@@ -342,8 +342,8 @@ static fsdp_status filter_map(jinja_machine *machine, jinja_value value, const j
     FSDP_TRY(name_argument("map", args, 0, &name));
     t.filter = fsdp_jinja_find_filter(name);
     if (!t.filter)
-        return fsdp_error(FSDP_ERR_INVALID, "map: there is no filter '%.*s'", (int)name->bytes,
-                          name->data);
+        return fsdp_error(FSDP_ERR_INVALID, "map: there is no filter '%.*s'",
+                          fsdp_jinja_shown(name), name->data);
     t.args = rest_of(args, 1);
     return treat(machine, value, next_mapped, &t, out);
 }
@@ -364,7 +364,7 @@ static fsdp_status select_items(jinja_machine *machine, const char *what, jinja_
         t.test = fsdp_jinja_find_test(name);
         if (!t.test)
             return fsdp_error(FSDP_ERR_INVALID, "%s: there is no test '%.*s'", what,
-                              (int)name->bytes, name->data);
+                              fsdp_jinja_shown(name), name->data);
         t.args = rest_of(args, at + 1);
     }
     return treat(machine, value, next_selected, &t, out);

@@ -101,7 +101,7 @@ static fsdp_status make_namespace(jinja_machine *machine, const jinja_args *args
         if (key.kind == JINJA_STRING && key.as.string->bytes && key.as.string->data[0] == '_')
             return fsdp_error(FSDP_ERR_INVALID,
                               "namespace: a name must not begin with '_', found '%.*s'",
-                              (int)key.as.string->bytes, key.as.string->data);
+                              fsdp_jinja_shown(key.as.string), key.as.string->data);
     }
     space.kind = JINJA_NAMESPACE;
     *out = space;

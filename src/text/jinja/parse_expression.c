@@ -270,7 +270,7 @@ static fsdp_status parse_keyword(jinja_parser *parser, jinja_call *call)
         if (call->names[i]->bytes == name->bytes &&
             memcmp(call->names[i]->data, name->data, name->bytes) == 0)
             return fsdp_error(FSDP_ERR_FORMAT, "line %d: the argument '%.*s' is repeated",
-                              value->line, (int)name->bytes, name->data);
+                              value->line, fsdp_jinja_shown(name), name->data);
     if (call->keywords.n >= 255)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "line %d: a call with more than 255 keywords",
                           value->line);
@@ -434,14 +434,14 @@ static fsdp_status parse_dotted_name(jinja_parser *parser, const jinja_string **
     FSDP_TRY(fsdp_jinja_expect_name(parser, name));
     if (fsdp_jinja_at_operator(parser, "."))
         return fsdp_error(FSDP_ERR_FORMAT, "line %d: no filter or test named '%.*s.…'",
-                          jinja_current(parser)->line, (int)(*name)->bytes, (*name)->data);
+                          jinja_current(parser)->line, fsdp_jinja_shown(*name), (*name)->data);
     return copy_name(parser, *name, name);
 }
 
 static fsdp_status check_function(const jinja_parser *parser, const char *what,
                                   const jinja_string *name, int line, bool exists, bool supported)
 {
-    const int bytes = name->bytes > 100 ? 100 : (int)name->bytes;
+    const int bytes = fsdp_jinja_shown(name);
     if (exists && !supported)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "line %d: %s '%.*s' is not supported", line, what,
                           bytes, name->data);

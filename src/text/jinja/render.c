@@ -110,7 +110,7 @@ static fsdp_status check_namespaces(const jinja_machine *machine, const jinja_no
         return fsdp_error(FSDP_ERR_INVALID,
                           "'%.*s' is no namespace, so its attributes cannot be "
                           "set",
-                          (int)target->a->name->bytes, target->a->name->data);
+                          fsdp_jinja_shown(target->a->name), target->a->name->data);
     for (size_t i = 0; target->type == JINJA_NODE_TUPLE && i < target->items.n; i++)
         FSDP_TRY(check_namespaces(machine, target->items.items[i]));
     return FSDP_OK;
@@ -346,9 +346,9 @@ static fsdp_status macro_error(const jinja_macro_node *node, const char *what,
                                const jinja_string *detail)
 {
     return fsdp_error(FSDP_ERR_INVALID, "the macro '%.*s' %s%.*s",
-                      node->name ? (int)node->name->bytes : 6,
+                      node->name ? fsdp_jinja_shown(node->name) : 6,
                       node->name ? node->name->data : "caller", what,
-                      detail ? (int)detail->bytes : 0, detail ? detail->data : "");
+                      detail ? fsdp_jinja_shown(detail) : 0, detail ? detail->data : "");
 }
 
 /* Pass one keyword argument to a macro. It becomes the value of the parameter with this name, or of

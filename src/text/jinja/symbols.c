@@ -427,7 +427,7 @@ static fsdp_status resolve_name(resolver *r, const symbols *s, jinja_node *node)
     FSDP_TRY(index_of_name(r, node->name, &name));
     if (!find_symbol(s, s->function, name, &node->slot))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "line %d: the scope of '%.*s' is not known",
-                          node->line, (int)node->name->bytes, node->name->data);
+                          node->line, fsdp_jinja_shown(node->name), node->name->data);
     return FSDP_OK;
 }
 

@@ -11,7 +11,8 @@
 enum {
     /* only the result of a concatenation with at least this many bytes gets spare memory for
      * appending */
-    SHARED_MIN = 128
+    SHARED_MIN = 128,
+    MAX_SHOWN_BYTES = 200 /* bytes of a name in an error message */
 };
 
 /* The memory of a string that was made by concatenation. If the string ends at `used`, more text
@@ -145,6 +146,15 @@ bool fsdp_jinja_string_is(const jinja_string *string, const char *text)
     return string->bytes == strlen(text) && memcmp(string->data, text, string->bytes) == 0;
 }
 
+int fsdp_jinja_shown(const jinja_string *name)
+{
+    int bytes = name->bytes < MAX_SHOWN_BYTES ? (int)name->bytes : MAX_SHOWN_BYTES;
+    if ((size_t)bytes < name->bytes)
+        while (bytes > 0 && ((unsigned char)name->data[bytes] & 0xC0) == 0x80)
+            bytes--;
+    return bytes;
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_list(jinja_machine *machine, size_t cap, jinja_value *out)
@@ -212,7 +222,7 @@ fsdp_status fsdp_jinja_undefined_error(jinja_value value)
     const jinja_undefined *u = value.as.undefined;
     if (u->hint || !u->name)
         return fsdp_error(FSDP_ERR_INVALID, "%s", u->hint ? u->hint : "the value is undefined");
-    const int bytes = u->name->bytes > 200 ? 200 : (int)u->name->bytes;
+    const int bytes = fsdp_jinja_shown(u->name);
     if (u->owner == JINJA_MISSING)
         return fsdp_error(FSDP_ERR_INVALID, "'%.*s' is undefined", bytes, u->name->data);
     const jinja_value owner = {.kind = u->owner};

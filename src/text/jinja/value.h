@@ -178,6 +178,9 @@ size_t fsdp_jinja_chars(jinja_string *string);
  * length in bytes. */
 size_t fsdp_jinja_offset(jinja_string *string, size_t index);
 bool fsdp_jinja_string_is(const jinja_string *string, const char *text);
+/* Return the number of bytes of a name that an error message shows: at most 200, and no part of a
+ * character. A name may come from a conversation, so it may have any length. */
+int fsdp_jinja_shown(const jinja_string *name);
 
 /* ---- lists and dicts ---- */
 

@@ -450,6 +450,35 @@ TEST(errors_of_values_name_the_line)
     check_failures(t, failures, FSDP_LENGTH(failures));
 }
 
+/* Names may come from a conversation. A message shows 200 bytes of them, without a part of a
+ * character: 100 letters of two bytes, or one of one byte and 99 of two. */
+TEST(errors_show_the_beginning_of_a_long_name)
+{
+    static const failure failures[] = {
+        {"{{ range(**{'\u00e9' * 1000: 1}) }}", FSDP_ERR_INVALID, "range has no argument '"},
+        {"{{ namespace(**{'_' + '\u00e9' * 1000: 1}) }}", FSDP_ERR_INVALID, "found '"},
+        {"{% macro m() %}{% endmacro %}{{ m(**{'\u00e9' * 1000: 1}) }}", FSDP_ERR_INVALID,
+         "takes no keyword argument "},
+        {"{{ l|map('\u00e9' * 1000)|list }}", FSDP_ERR_INVALID, "there is no filter '"},
+        {"{{ l|select('\u00e9' * 1000)|list }}", FSDP_ERR_INVALID, "there is no test '"},
+        {"{{ d['\u00e9' * 1000].x }}", FSDP_ERR_INVALID, "has no attribute '"},
+    };
+    char letters[201];
+    for (size_t i = 0; i < 200; i += 2)
+        memcpy(letters + i, "\u00e9", 2);
+    check_failures(t, failures, FSDP_LENGTH(failures));
+    for (size_t i = 0; i < FSDP_LENGTH(failures); i++) {
+        char *text = NULL;
+        ASSERT_INT(render(failures[i].template, &text), FSDP_ERR_INVALID);
+        const char *name = strstr(fsdp_last_error(), failures[i].message);
+        ASSERT(name != NULL);
+        name += strlen(failures[i].message);
+        const size_t begin = *name == '_', bytes = 200 - 2 * begin;
+        if (strncmp(name + begin, letters, bytes) != 0 || (unsigned char)name[begin + bytes] >= 128)
+            FAIL("%s: %s", failures[i].template, fsdp_last_error());
+    }
+}
+
 /* ---- limits ---- */
 
 /* No template runs without end or takes memory without limit. */
