@@ -104,7 +104,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_ABOVE(0), .help = "seconds after which the texts of a batch end where they "   \
                                       "are"},                                                      \
     {.name = "remove-invalid-values", FSDP_SETTING(at, remove_invalid_values),                     \
-     .type = FSDP_OPTION_BOOL, FSDP_FILE_OR("false"),                                              \
+     .type = FSDP_OPTION_BOOL, .takes_word = true, FSDP_FILE_OR("false"),                          \
      .help = "use scores that are NaN or infinite as 0 and as the largest number, instead of "     \
              "failing"},                                                                           \
     {.name = "renormalize-logits", FSDP_SETTING(at, renormalize_logits),                           \
