@@ -464,9 +464,10 @@ FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
 /** Numbers of rows and tokens that are in the file but that the dataset does not use, and of rows
- * whose texts contain special tokens. */
+ * whose texts contain special tokens, or characters or words that the tokenizer does not know. */
 typedef struct fsdp_left_out {
-    int64_t counted_rows;  /**< rows for which cut_rows, cut_tokens and special_rows were counted */
+    int64_t counted_rows;  /**< rows for which cut_rows, cut_tokens, special_rows and unknown_rows
+                                were counted */
     int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
     int64_t cut_tokens;    /**< tokens that are cut off these rows */
     int64_t skipped_rows;  /**< rows of the file that are not in the dataset, although its split and
@@ -479,6 +480,13 @@ typedef struct fsdp_left_out {
                                     from the tokenizer */
     const char *special_file;  /**< the file of that row, if the dataset has several files; else
                                     NULL. Borrowed from the dataset */
+    int64_t unknown_rows; /**< rows whose texts have characters or words that become the tokenizer's
+                               unknown token */
+    int64_t unknown_row;  /**< index of the first of them among the rows of its file */
+    const char *unknown_place; /**< "the source", "the target" or "the source and the target" of
+                                    that row; NULL if this is not known. Static */
+    const char *unknown_file;  /**< like special_file */
+    fsdp_unknown_examples unknown_examples; /**< some of these characters and words, of all rows */
 } fsdp_left_out;
 
 /**

@@ -208,6 +208,18 @@ FSDP_API bool fsdp_tokenizer_appends_eos(const fsdp_tokenizer *tokenizer);
 /** Return the id of <unk>, or -1; T5: 2. */
 FSDP_API int32_t fsdp_tokenizer_unk_id(const fsdp_tokenizer *tokenizer);
 
+enum {
+    FSDP_UNKNOWN_EXAMPLES = 5, /**< largest number of examples in a fsdp_unknown_examples */
+    FSDP_UNKNOWN_BYTES = 32    /**< size of an example, with its NUL */
+};
+
+/** Characters and words that become the unknown token, as messages show them: "'ø'" with the
+ * quotes, or "U+200B". They are normalized as the tokenizer does it. Long words are cut. An empty
+ * text ends the list, unless it is full. */
+typedef struct fsdp_unknown_examples {
+    char items[FSDP_UNKNOWN_EXAMPLES][FSDP_UNKNOWN_BYTES];
+} fsdp_unknown_examples;
+
 /** Return the id of a special token by its name in transformers ("bos_token", "eos_token",
  * "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"), or of any token by its text
  * ("<|im_end|>"). Return -1 if there is none. */

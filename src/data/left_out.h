@@ -1,5 +1,5 @@
-/* Says in one line what a dataset leaves out of its file, and in another one which special tokens
- * its texts contain. */
+/* Says in one line what a dataset leaves out of its file, and in others which special tokens and
+ * which unknown characters its texts contain. */
 #pragma once
 #include <stdio.h>
 
@@ -18,4 +18,8 @@ void fsdp_left_out_text(const fsdp_left_out *left_out, int64_t rows, const char 
 /* Write a text such as "rows.csv: special tokens are in the texts of 3 of 300 rows ..." to `text`
  * [size]. It is empty if there are no such rows. */
 void fsdp_special_rows_text(const fsdp_left_out *left_out, int64_t rows, const char *path,
+                            char *text, size_t size);
+/* Write a text such as "rows.csv: 3 of 300 rows have characters or words that the tokenizer does
+ * not know ..." to `text` [size]. It is empty if there are no such rows. */
+void fsdp_unknown_rows_text(const fsdp_left_out *left_out, int64_t rows, const char *path,
                             char *text, size_t size);

@@ -304,8 +304,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Log a warning if rows of --data were cut or left out, and one if their texts contain special
- * tokens. */
+/* Log a warning if rows of --data were cut or left out, one if their texts contain special tokens,
+ * and one if they contain unknown characters. */
 static fsdp_status warn_of_left_out(const evaluator *v)
 {
     fsdp_left_out out;
@@ -315,6 +315,9 @@ static fsdp_status warn_of_left_out(const evaluator *v)
     if (*text)
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
     fsdp_special_rows_text(&out, fsdp_dataset_len(v->set), v->config->data, text, sizeof text);
+    if (*text)
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
+    fsdp_unknown_rows_text(&out, fsdp_dataset_len(v->set), v->config->data, text, sizeof text);
     if (*text)
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
     return FSDP_OK;

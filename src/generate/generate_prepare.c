@@ -13,6 +13,7 @@
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 enum {
     /* the default of max_new_tokens for answers in conversations; transformers' default, a total
@@ -160,6 +161,20 @@ static fsdp_status read_prompts(generate_run *g)
     return check_texts(g);
 }
 
+/* Report the prompts that have characters or words which the tokenizer does not know. */
+static void report_unknown(const generate_run *g)
+{
+    char text[640];
+    fsdp_text t = {text, sizeof text};
+    const fsdp_prompts *p = &g->prompts;
+    if (!p->n_unknown)
+        return;
+    fsdp_text_printf(&t, "%zu of %zu prompts " FSDP_UNKNOWN_SAYS " (", p->n_unknown, p->n);
+    fsdp_unknown_examples_print(&p->unknown_examples, &t);
+    fsdp_text_printf(&t, "; first in prompt %zu); " FSDP_UNKNOWN_BECOMES, p->unknown + 1);
+    fsdp_generate_note(g, text);
+}
+
 static void report_notes(const generate_run *g)
 {
     char text[640];
@@ -180,6 +195,7 @@ static void report_notes(const generate_run *g)
                  g->prompts.special + 1);
         fsdp_generate_note(g, text);
     }
+    report_unknown(g);
     if (g->prompts.n_prefixed && !g->config->task_prefix) {
         snprintf(text, sizeof text,
                  "config.json of %.260s: '%s' is put before each text, as in training; "

@@ -16,6 +16,7 @@
 #include "src/data/rows/chat_text.h"
 #include "src/generate/prompts.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 enum {
     MAX_FILE_BYTES = 1 << 30
@@ -126,6 +127,16 @@ static void count_special(fsdp_prompts *p, int64_t before)
     }
 }
 
+/* Count the last prompt if it has unknown tokens. *found was watched while it was encoded. */
+static void count_unknown(fsdp_prompts *p, const fsdp_unknown_in_text *found)
+{
+    if (found->count == 0)
+        return;
+    if (p->n_unknown++ == 0)
+        p->unknown = p->n - 1;
+    fsdp_unknown_examples_add(&p->unknown_examples, &found->examples);
+}
+
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
@@ -137,8 +148,12 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     fsdp_status status = FSDP_ERR_NOMEM;
     const int64_t before = fsdp_special_in_text_of_thread()->count;
     bool cut = false;
+    fsdp_unknown_in_text unknown = {0};
+    fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
     if (prompt->text && whole)
         status = encode_text(e, whole, &prompt->ids, &cut);
+    fsdp_unknown_in_text_watch(outer);
+    count_unknown(p, &unknown);
     p->n_cut += cut;
     count_special(p, before);
     fsdp_free(whole);
@@ -153,7 +168,12 @@ fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_enc
     if (!prompt)
         return FSDP_ERR_NOMEM;
     const int64_t before = fsdp_special_in_text_of_thread()->count;
-    FSDP_TRY(fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids));
+    fsdp_unknown_in_text unknown = {0};
+    fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
+    const fsdp_status encoded = fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids);
+    fsdp_unknown_in_text_watch(outer);
+    FSDP_TRY(encoded);
+    count_unknown(p, &unknown);
     fsdp_chat_search_special(e->tokenizer, row);
     count_special(p, before);
     FSDP_TRY(fsdp_json_create("conversation", &copy));

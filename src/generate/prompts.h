@@ -25,7 +25,11 @@ typedef struct fsdp_prompts {
     size_t n_special;          /* number of prompts whose texts contain special tokens */
     size_t special;            /* index of the first of them */
     const char *special_token; /* a special token in it; NULL: none; borrowed from the tokenizer */
-    char *note;                /* lists the unused keys of rows; NULL: none; owned */
+    size_t n_unknown;          /* number of prompts with characters or words that the tokenizer does
+                                * not know */
+    size_t unknown;            /* index of the first of them */
+    fsdp_unknown_examples unknown_examples; /* some of these characters and words */
+    char *note;                             /* lists the unused keys of rows; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);

@@ -5,6 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/text/special_in_text.h"
 #include "src/text/tokenizer_internal.h"
+#include "src/text/unknown_in_text.h"
 
 /* What the functions below need while they encode a text. */
 typedef struct encoder {
@@ -17,6 +18,9 @@ typedef struct encoder {
     /* encoding stops after the first piece with which list->len is at least this */
     size_t limit;
     bool tracked, done;
+    /* unknown tokens are added to it; NULL: they are not counted, or the model has none */
+    fsdp_unknown_in_text *unknown;
+    int32_t unk_id; /* of the model */
 } encoder;
 
 /* ---- appending tokens ---- */
@@ -75,6 +79,19 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
+/* Count the unknown tokens among the ids from index `first`, which are those of `piece`. */
+static inline fsdp_status count_unknown(encoder *e, const fsdp_text_view *piece, size_t first)
+{
+    int64_t count = 0;
+    for (size_t i = first; i < e->list->len; i++)
+        count += e->list->ids[i] == e->unk_id;
+    if (count == 0)
+        return FSDP_OK;
+    e->unknown->count += count;
+    return fsdp_unknown_in_piece(e->tokenizer->model, e->work->model, piece->data, piece->len,
+                                 e->unknown);
+}
+
 /* Append the tokens of a piece. This is the fsdp_piece_fn for fsdp_pre_tokenizer_split(). Set *done
  * to true if e->limit is reached. */
 static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *done)
@@ -86,6 +103,7 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
                           "a text of %zu bytes that this tokenizer does not split into words: at "
                           "most %d bytes",
                           piece->len, (int)FSDP_TOKEN_PIECE_MAX);
+    const size_t before = e->list->len;
     if (!e->out || !e->out->want_places) {
         FSDP_TRY(model->ops->encode_ids(model, e->work->model, piece->data, piece->len, e->list));
     } else {
@@ -94,6 +112,8 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
             model->ops->encode(model, e->work->model, piece->data, piece->len, &e->work->spans));
         FSDP_TRY(append_spans(e, piece));
     }
+    if (e->unknown)
+        FSDP_TRY(count_unknown(e, piece, before));
     *done = e->done = e->list->len >= e->limit;
     return FSDP_OK;
 }
@@ -142,6 +162,8 @@ static fsdp_status encode_text(encoder *e, const char *text, size_t length)
     fsdp_added_search search = {
         .text = text, .length = length, .keep_special = t->split_special_tokens};
     fsdp_added_match match;
+    e->unk_id = t->model->ops->unk_id(t->model);
+    e->unknown = e->unk_id < 0 ? NULL : fsdp_unknown_in_text_watched();
     if (e->tracked && length > UINT32_MAX)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a text of %zu bytes: at most 4 GiB", length);
     while (!e->done && fsdp_added_tokens_next(t->added, &search, &match)) {

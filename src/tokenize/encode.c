@@ -10,6 +10,7 @@
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/causal_text.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
 {
@@ -194,17 +195,45 @@ static fsdp_status put_row(const fsdp_encode_form *form, fsdp_encoded *out, fsdp
     return FSDP_OK;
 }
 
-/* Write the text of fsdp_encoded.special for record `i`. */
-static void name_place(const fsdp_record_batch *batch, size_t i, const char *token,
-                       char text[FSDP_SPECIAL_PLACE])
+/* Write to `text` [size] where record `i` is: "row 3 of data.csv". */
+static void name_place(const fsdp_record_batch *batch, size_t i, char *text, size_t size)
 {
     const fsdp_record *record = &batch->records[i];
     const bool is_row = record->line == 0 || record->number > 0;
     const int64_t number = record->line == 0 ? record->index + 1
                            : is_row          ? record->number
                                              : record->line;
-    snprintf(text, FSDP_SPECIAL_PLACE, "'%.80s' in %s %" PRId64 " of %.400s", token,
-             is_row ? "row" : "line", number, batch->path);
+    snprintf(text, size, "%s %" PRId64 " of %.400s", is_row ? "row" : "line", number, batch->path);
+}
+
+/* Count record `i` if it has unknown tokens. *found was watched while it was encoded. */
+static void count_unknown(const fsdp_record_batch *batch, size_t i,
+                          const fsdp_unknown_in_text *found, fsdp_encoded *out)
+{
+    if (found->count == 0)
+        return;
+    if (out->unknown_rows++ == 0)
+        name_place(batch, i, out->unknown, sizeof out->unknown);
+    fsdp_unknown_examples_add(&out->unknown_examples, &found->examples);
+}
+
+/* Encode record `i`, and count it if it has special or unknown tokens. */
+static fsdp_status encode_and_count(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                                    size_t i, fsdp_encoded *out, int64_t *cut)
+{
+    const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
+    const int64_t before = special->count;
+    fsdp_unknown_in_text unknown = {0};
+    fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
+    const fsdp_status status = fsdp_encode_record(form, batch, i, out, cut);
+    fsdp_unknown_in_text_watch(outer);
+    FSDP_TRY(status);
+    count_unknown(batch, i, &unknown, out);
+    if (special->count > before && out->special_rows++ == 0) {
+        const int n = snprintf(out->special, sizeof out->special, "'%.80s' in ", special->last);
+        name_place(batch, i, out->special + n, sizeof out->special - (size_t)n);
+    }
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_batch *batch,
@@ -212,12 +241,8 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
 {
     clear(out);
     for (size_t i = 0; i < batch->len; i++) {
-        const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
-        const int64_t before = special->count;
         int64_t cut;
-        FSDP_TRY(fsdp_encode_record(form, batch, i, out, &cut));
-        if (special->count > before && out->special_rows++ == 0)
-            name_place(batch, i, special->last, out->special);
+        FSDP_TRY(encode_and_count(form, batch, i, out, &cut));
         const bool validation =
             batch->validation ||
             fsdp_record_number(form->seed, batch->first + (int64_t)i) < form->validation_below;

@@ -47,8 +47,11 @@ typedef struct fsdp_encoded {
     int64_t special_rows; /* number of rows whose texts contain special tokens */
     /* a special token in the first of them, and the place of this row; "" if there is none */
     char special[FSDP_SPECIAL_PLACE];
-    int64_t masked_rows; /* number of rows in which some tokens have no loss */
-    int64_t empty_rows;  /* rows without tokens */
+    int64_t unknown_rows; /* rows with characters or words that the tokenizer does not know */
+    char unknown[FSDP_SPECIAL_PLACE]; /* the place of the first of them; "" if there is none */
+    fsdp_unknown_examples unknown_examples; /* some of these characters and words */
+    int64_t masked_rows;                    /* number of rows in which some tokens have no loss */
+    int64_t empty_rows;                     /* rows without tokens */
     /* lists[i]: list i of at least one row is not empty; lists are numbered as in Note [Spooled
      * rows] */
     bool lists[FSDP_SPOOLED_LISTS];

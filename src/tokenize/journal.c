@@ -23,6 +23,11 @@ static void put_state(fsdp_json_node root, const fsdp_tokenize_state *state)
     fsdp_json_set_i64(root, "cut_tokens", state->cut_tokens);
     fsdp_json_set_i64(root, "special_rows", state->special_rows);
     fsdp_json_set_str(root, "special", state->special);
+    fsdp_json_set_i64(root, "unknown_rows", state->unknown_rows);
+    fsdp_json_set_str(root, "unknown", state->unknown);
+    const fsdp_json_node examples = fsdp_json_set_array(root, "unknown_examples");
+    for (int i = 0; i < FSDP_UNKNOWN_EXAMPLES && *state->unknown_examples.items[i]; i++)
+        fsdp_json_append_str(examples, state->unknown_examples.items[i]);
     fsdp_json_set_i64(root, "masked_rows", state->masked_rows);
     fsdp_json_set_i64(root, "empty_rows", state->empty_rows);
     fsdp_json_set_i64(root, "uses", (int64_t)state->uses);
@@ -52,6 +57,22 @@ fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
     return status;
 }
 
+/* Read what is known about unknown characters. Journals of older versions do not have these keys.
+ */
+static fsdp_status get_unknown(fsdp_json_node root, fsdp_tokenize_state *state)
+{
+    const char *text;
+    FSDP_TRY(fsdp_json_opt_i64(root, "unknown_rows", 0, INT64_MAX, 0, &state->unknown_rows));
+    FSDP_TRY(fsdp_json_opt_str(root, "unknown", "", &text));
+    snprintf(state->unknown, sizeof state->unknown, "%s", text);
+    const fsdp_json_node list = fsdp_json_find(root, "unknown_examples");
+    for (size_t i = 0; i < FSDP_UNKNOWN_EXAMPLES && i < fsdp_json_len(list); i++) {
+        FSDP_TRY(fsdp_json_get_str(fsdp_json_at(list, i), NULL, &text));
+        snprintf(state->unknown_examples.items[i], FSDP_UNKNOWN_BYTES, "%s", text);
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
 {
     const struct {
@@ -70,6 +91,7 @@ static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
     FSDP_TRY(fsdp_json_opt_i64(root, "special_rows", 0, INT64_MAX, 0, &state->special_rows));
     FSDP_TRY(fsdp_json_opt_str(root, "special", "", &special));
     snprintf(state->special, sizeof state->special, "%s", special);
+    FSDP_TRY(get_unknown(root, state));
     FSDP_TRY(fsdp_json_get_i64(root, "uses", 0, UINT32_MAX, &uses));
     state->uses = (unsigned)uses;
     FSDP_TRY(fsdp_json_get_bool(root, "is_complete", &state->is_complete));

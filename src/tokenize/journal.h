@@ -7,9 +7,11 @@
 
 typedef struct fsdp_tokenize_state {
     int64_t records; /* number of records that have been read, in all files together */
-    int64_t text_bytes, cut_rows, cut_tokens, special_rows, masked_rows, empty_rows;
+    int64_t text_bytes, cut_rows, cut_tokens, special_rows, unknown_rows, masked_rows, empty_rows;
     char special[FSDP_SPECIAL_PLACE]; /* fsdp_encoded.special of the first row that has one */
-    unsigned uses;                    /* FSDP_USES_* flags of the rows that have been read */
+    char unknown[FSDP_SPECIAL_PLACE]; /* fsdp_encoded.unknown of the first row that has one */
+    fsdp_unknown_examples unknown_examples;
+    unsigned uses; /* FSDP_USES_* flags of the rows that have been read */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */
     /* the run was started with --overwrite, so it may replace an existing output */

@@ -21,6 +21,7 @@
 #include "src/base/io.h"
 #include "src/base/scratch_file.h"
 #include "src/base/str.h"
+#include "src/text/unknown_in_text.h"
 #include "src/tokenize/token_header.h"
 
 typedef struct part_file {
@@ -308,6 +309,10 @@ fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
     if (state->special_rows == 0)
         memcpy(state->special, e->special, sizeof state->special);
     state->special_rows += e->special_rows;
+    if (state->unknown_rows == 0)
+        memcpy(state->unknown, e->unknown, sizeof state->unknown);
+    state->unknown_rows += e->unknown_rows;
+    fsdp_unknown_examples_add(&state->unknown_examples, &e->unknown_examples);
     state->masked_rows += e->masked_rows;
     state->empty_rows += e->empty_rows;
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)

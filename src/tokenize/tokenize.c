@@ -13,6 +13,7 @@
 #include "src/data/rows/rows_form.h"
 #include "src/report/human.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 #include "src/tokenize/arrow_output.h"
 #include "src/tokenize/identity.h"
 #include "src/tokenize/pipeline.h"
@@ -339,6 +340,20 @@ static void print_special(const tokenize_run *r)
                 r->config->data, r->state.special_rows, r->state.records, r->state.special);
 }
 
+/* Print one line about characters that the tokenizer does not know, if there are any. */
+static void print_unknown(const tokenize_run *r)
+{
+    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)];
+    fsdp_text text = {examples, sizeof examples};
+    if (!r->state.unknown_rows)
+        return;
+    fsdp_unknown_examples_print(&r->state.unknown_examples, &text);
+    fprintf(r->out,
+            "%s: %" PRId64 " of %" PRId64 " rows " FSDP_UNKNOWN_SAYS
+            " (%s; first in %s); " FSDP_UNKNOWN_BECOMES "\n",
+            r->config->data, r->state.unknown_rows, r->state.records, examples, r->state.unknown);
+}
+
 /* Return true if texts should end with eos, but the tokenizer has no eos. */
 static bool lacks_eos(const tokenize_run *r)
 {
@@ -382,6 +397,7 @@ static void print_notes(const tokenize_run *r, const char *unused)
     print_lines(r->out, unused);
     print_losses(r);
     print_special(r);
+    print_unknown(r);
     if (keeps_documents(r))
         fprintf(r->out,
                 "%s: each document is a row; 'fsdp train' joins and cuts plain text, which "

@@ -317,8 +317,8 @@ static double median_step(const fsdp_trainer *t)
 }
 
 /* Add to `line` an object `key` with the numbers of rows and tokens of `set` that training does not
- * use or has cut, and with the number of rows whose texts contain special tokens. No effect if
- * `set` is NULL. */
+ * use or has cut, and with the numbers of rows whose texts contain special tokens or unknown
+ * characters. No effect if `set` is NULL. */
 static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp_dataset *set)
 {
     fsdp_left_out out;
@@ -332,6 +332,7 @@ static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp
     fsdp_json_set_i64(object, "skipped_rows", out.skipped_rows);
     fsdp_json_set_i64(object, "unused_tokens", out.unused_tokens);
     fsdp_json_set_i64(object, "special_rows", out.special_rows);
+    fsdp_json_set_i64(object, "unknown_rows", out.unknown_rows);
     return FSDP_OK;
 }
 

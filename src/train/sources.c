@@ -27,8 +27,9 @@ static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_
     return FSDP_OK;
 }
 
-/* Print one line about the rows and tokens of a source that training does not use or has cut, and
- * one about special tokens in its texts. Print nothing if there are none. */
+/* Print one line about the rows and tokens of a source that training does not use or has cut, one
+ * about special tokens in its texts, and one about unknown characters in them. Print nothing if
+ * there are none. */
 static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const fsdp_dataset *set)
 {
     fsdp_left_out out;
@@ -40,6 +41,9 @@ static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const
     if (*text)
         fprintf(t->out, "%s\n", text);
     fsdp_special_rows_text(&out, fsdp_dataset_len(set), path, text, sizeof text);
+    if (*text)
+        fprintf(t->out, "%s\n", text);
+    fsdp_unknown_rows_text(&out, fsdp_dataset_len(set), path, text, sizeof text);
     if (*text)
         fprintf(t->out, "%s\n", text);
     return FSDP_OK;

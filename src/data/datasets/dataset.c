@@ -83,6 +83,20 @@ void fsdp_left_out_add_special(fsdp_left_out *sum, int64_t row, const char *toke
     }
 }
 
+void fsdp_left_out_add_unknown(fsdp_left_out *sum, int64_t row, const fsdp_unknown_in_text *found)
+{
+    if (found->count == 0)
+        return;
+    if (sum->unknown_rows++ == 0) {
+        sum->unknown_row = row;
+        sum->unknown_place = found->in_source && found->in_target ? "the source and the target"
+                             : found->in_target                   ? "the target"
+                             : found->in_source                   ? "the source"
+                                                                  : NULL;
+    }
+    fsdp_unknown_examples_add(&sum->unknown_examples, &found->examples);
+}
+
 void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part)
 {
     if (sum->special_rows == 0) {
@@ -91,6 +105,13 @@ void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part)
         sum->special_file = part->special_file;
     }
     sum->special_rows += part->special_rows;
+    if (sum->unknown_rows == 0) {
+        sum->unknown_row = part->unknown_row;
+        sum->unknown_place = part->unknown_place;
+        sum->unknown_file = part->unknown_file;
+    }
+    sum->unknown_rows += part->unknown_rows;
+    fsdp_unknown_examples_add(&sum->unknown_examples, &part->unknown_examples);
     sum->counted_rows += part->counted_rows;
     sum->cut_rows += part->cut_rows;
     sum->cut_tokens += part->cut_tokens;
@@ -108,7 +129,11 @@ fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t fi
         const int64_t before = special->count;
         int64_t cut = 0;
         fsdp_example_empty(&example);
+        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = get_cut(self, first + i, &example, &cut);
+        fsdp_unknown_in_text_watch(outer);
+        fsdp_left_out_add_unknown(sum, first + i, &unknown);
         if (special->count > before)
             fsdp_left_out_add_special(sum, first + i, special->last);
         sum->cut_rows += cut > 0;
@@ -133,6 +158,8 @@ fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset, const fsdp_row
         sum.counted_rows = own.len;
     if (sum.special_rows && !sum.special_file)
         sum.special_file = dataset->file;
+    if (sum.unknown_rows && !sum.unknown_file)
+        sum.unknown_file = dataset->file;
     *out = sum;
     return FSDP_OK;
 }

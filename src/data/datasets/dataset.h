@@ -4,6 +4,7 @@
 #include <fsdp/data.h>
 
 #include "src/data/rows/rows_form.h"
+#include "src/text/unknown_in_text.h"
 
 /* Open a file of CSV or JSON lines, an Arrow file or folder, or a folder with WikiHow's files.
  * (text_dataset.c) */
@@ -94,17 +95,21 @@ void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
 /* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
- * ids, of rows with special tokens in their texts, and of rows counted, to *sum. The texts of a row
- * have special tokens if get_cut() increases fsdp_special_in_text.count. */
+ * ids, of rows with special tokens or unknown characters in their texts, and of rows counted, to
+ * *sum. The texts of a row have special tokens if get_cut() increases fsdp_special_in_text.count.
+ * They have unknown characters if get_cut() adds to fsdp_unknown_in_text_watched(). */
 FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
                                                 int64_t len, fsdp_left_out *sum);
 
 /* Count row `row`, whose texts contain the special token `token`, in *sum. */
 void fsdp_left_out_add_special(fsdp_left_out *sum, int64_t row, const char *token);
+/* Count row `row` in *sum if *found, which was watched while the row was encoded, has unknown
+ * tokens. */
+void fsdp_left_out_add_unknown(fsdp_left_out *sum, int64_t row, const fsdp_unknown_in_text *found);
 /* Add the numbers of *part to *sum. */
 void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part);
-/* Set the path of the file that the dataset reads, for fsdp_left_out.special_file. Call it if the
- * dataset is one of several. The path is copied. */
+/* Set the path of the file that the dataset reads, for fsdp_left_out.special_file and unknown_file.
+ * Call it if the dataset is one of several. The path is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_set_file(fsdp_dataset *dataset, const char *path);
 
 /* Restrict the dataset to rows [first, first + len). */

@@ -11,6 +11,7 @@
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/rows_form.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
  * positions and its types. Positions and types are optional. A row has either no positions or one
@@ -25,6 +26,8 @@ typedef struct row {
     uint32_t cut;        /* number of ids beyond max_length, which were removed; 0 for SEQ2SEQ */
     const char *special; /* a special token in the row's texts, or NULL; borrowed from the
                           * tokenizer */
+    uint32_t unknown;    /* 1 + index in jsonl_dataset.unknown; 0: the row's texts have no unknown
+                          * tokens */
 } row;
 
 typedef struct jsonl_dataset {
@@ -36,6 +39,8 @@ typedef struct jsonl_dataset {
     size_t ids_len, ids_cap;
     row *rows;
     size_t len, rows_cap;
+    fsdp_unknown_in_text *unknown; /* of each row that has unknown tokens in its texts */
+    size_t unknown_len, unknown_cap;
     fsdp_jsonl_rows of_file;
     char *note; /* the text that fsdp_dataset_note() returns, or NULL */
 } jsonl_dataset;
@@ -49,13 +54,19 @@ static void append_ids(jsonl_dataset *d, const fsdp_token_list *list)
     d->ids_len += list->len;
 }
 
-static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e, const char *special)
+static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e, const char *special,
+                            const fsdp_unknown_in_text *unknown)
 {
     size_t n = e->source.len + e->labels.len + e->position_ids.len + e->token_type_ids.len +
                e->num_targets;
     if (!FSDP_GROW(d->ids, d->ids_cap, d->ids_len + n) ||
         !FSDP_GROW(d->rows, d->rows_cap, d->len + 1))
         return FSDP_ERR_NOMEM;
+    if (unknown->count) {
+        if (!FSDP_GROW(d->unknown, d->unknown_cap, d->unknown_len + 1))
+            return FSDP_ERR_NOMEM;
+        d->unknown[d->unknown_len++] = *unknown;
+    }
     d->rows[d->len++] = (row){.at = d->ids_len,
                               .source = (uint32_t)e->source.len,
                               .labels = (uint32_t)e->labels.len,
@@ -63,7 +74,8 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e, const char 
                               .types = e->token_type_ids.len > 0,
                               .targets = (uint32_t)e->num_targets,
                               .cut = (uint32_t)d->of_file.cut,
-                              .special = special};
+                              .special = special,
+                              .unknown = unknown->count ? (uint32_t)d->unknown_len : 0};
     append_ids(d, &e->source);
     append_ids(d, &e->labels);
     append_ids(d, &e->position_ids);
@@ -104,9 +116,13 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
         status = fsdp_json_rows_next(rows, &found);
         if (status != FSDP_OK || !found.text)
             break;
+        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = parse_row(&found, options, path, &text, &example, &d->of_file);
+        fsdp_unknown_in_text_watch(outer);
         if (status == FSDP_OK)
-            status = keep_row(d, &example, special->count > before ? special->last : NULL);
+            status =
+                keep_row(d, &example, special->count > before ? special->last : NULL, &unknown);
     }
     fsdp_json_text_fini(&text);
     fsdp_example_fini(&example);
@@ -188,6 +204,9 @@ static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *exampl
     *cut = cut_of(d, &d->rows[index]);
     if (d->rows[index].special)
         fsdp_special_in_text_add(d->rows[index].special);
+    if (d->rows[index].unknown && fsdp_unknown_in_text_watched())
+        fsdp_unknown_in_text_add(fsdp_unknown_in_text_watched(),
+                                 &d->unknown[d->rows[index].unknown - 1]);
     return FSDP_OK;
 }
 
@@ -200,6 +219,8 @@ static fsdp_status jsonl_left_out(void *self, const fsdp_row_range *range, fsdp_
         sum->cut_tokens += cut;
         if (d->rows[i].special)
             fsdp_left_out_add_special(sum, i, d->rows[i].special);
+        if (d->rows[i].unknown)
+            fsdp_left_out_add_unknown(sum, i, &d->unknown[d->rows[i].unknown - 1]);
     }
     sum->counted_rows += range->len;
     return FSDP_OK;
@@ -210,6 +231,7 @@ static void jsonl_close(void *self)
     jsonl_dataset *d = self;
     fsdp_free(d->ids);
     fsdp_free(d->rows);
+    fsdp_free(d->unknown);
     fsdp_free(d->note);
     fsdp_free(d);
 }

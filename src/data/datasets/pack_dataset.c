@@ -32,6 +32,7 @@
 #include "src/base/alloc.h"
 #include "src/data/datasets/long_rows.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 enum {
     WINDOW_ROWS = 1 << 16,
@@ -55,7 +56,8 @@ typedef struct pack_dataset {
     int64_t unused; /* tokens that are in no packed row */
     /* pieces are whole rows: rows that were cut to max_length, and the tokens that were cut off */
     int64_t cut_rows, cut_tokens;
-    fsdp_left_out special; /* pieces are whole rows: the rows with special tokens in their texts */
+    /* pieces are whole rows: the rows with special or unknown tokens in their texts */
+    fsdp_left_out marked;
 } pack_dataset;
 
 /* ---- building ---- */
@@ -304,9 +306,14 @@ static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *
         const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
         const int64_t before = special->count;
         int64_t cut;
-        FSDP_TRY(fsdp_dataset_get_cut(d->rows, row, example, &cut));
+        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
+        const fsdp_status status = fsdp_dataset_get_cut(d->rows, row, example, &cut);
+        fsdp_unknown_in_text_watch(outer);
+        FSDP_TRY(status);
+        fsdp_left_out_add_unknown(&d->marked, row, &unknown);
         if (special->count > before)
-            fsdp_left_out_add_special(&d->special, row, special->last);
+            fsdp_left_out_add_special(&d->marked, row, special->last);
         const int64_t length = (int64_t)example->source.len;
         d->cut_rows += cut > 0;
         d->cut_tokens += cut;
@@ -421,13 +428,14 @@ static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_l
     if (d->how != FSDP_PACKING_WRAPPED) {
         FSDP_TRY(
             fsdp_dataset_left_out_of(d->rows, &(fsdp_row_range){.first = 0, .rows = rows}, sum));
-        sum->counted_rows = rows;
-        sum->cut_rows = d->cut_rows;
-        sum->cut_tokens = d->cut_tokens;
-        sum->special_rows = d->special.special_rows;
-        sum->special_row = d->special.special_row;
-        sum->special_token = d->special.special_token;
-        sum->special_file = NULL; /* special_row is an index in all files */
+        /* d->marked.special_file and unknown_file are NULL: their rows are indices in all files */
+        const fsdp_left_out none = {.skipped_rows = sum->skipped_rows,
+                                    .unused_tokens = sum->unused_tokens,
+                                    .counted_rows = rows,
+                                    .cut_rows = d->cut_rows,
+                                    .cut_tokens = d->cut_tokens};
+        *sum = none;
+        fsdp_left_out_add(sum, &d->marked);
     } else {
         FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
     }

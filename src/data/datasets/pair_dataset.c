@@ -21,6 +21,7 @@
 #include "src/data/rows/wikihow.h"
 #include "src/text/chars/utf8.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 typedef struct place {
     uint64_t offset;
@@ -218,14 +219,31 @@ static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, 
     FSDP_TRY(fsdp_tokenizer_encode(o->tokenizer, text, length, limit, ids));
     if (!cut || !limit || ids->len < (size_t)limit)
         return FSDP_OK;
-    /* the special tokens of the text were counted above; those behind the limit do not count */
+    /* the special and unknown tokens of the text were counted above; those behind the limit do not
+     * count */
     const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
+    fsdp_unknown_in_text *watched = fsdp_unknown_in_text_watch(NULL);
     const fsdp_status status = fsdp_tokenizer_encode(o->tokenizer, text, length, 0, &whole);
+    fsdp_unknown_in_text_watch(watched);
     *fsdp_special_in_text_of_thread() = counted;
     if (status == FSDP_OK)
         *cut += (int64_t)(whole.len - ids->len);
     fsdp_token_list_fini(&whole);
     return status;
+}
+
+/* Encode the source or, if is_target is true, the target of a pair. Say in
+ * fsdp_unknown_in_text_watched() which of them has unknown tokens. */
+static fsdp_status encode_side(const fsdp_dataset_options *o, const char *text, size_t length,
+                               bool is_target, fsdp_token_list *ids, int64_t *cut)
+{
+    const int64_t limit = is_target ? o->max_target_length : o->max_source_length;
+    fsdp_unknown_in_text *watched = fsdp_unknown_in_text_watched();
+    const int64_t before = watched ? watched->count : 0;
+    FSDP_TRY(encode_text(o, text, length, (int)limit, ids, cut));
+    if (watched && watched->count > before)
+        *(is_target ? &watched->in_target : &watched->in_source) = true;
+    return FSDP_OK;
 }
 
 static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_example *example,
@@ -241,11 +259,9 @@ static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_exampl
         fsdp_free(source);
         return made;
     }
-    fsdp_status status =
-        encode_text(o, source, length, (int)o->max_source_length, &example->source, cut);
+    fsdp_status status = encode_side(o, source, length, false, &example->source, cut);
     if (status == FSDP_OK)
-        status = encode_text(o, p->target, p->target_len, (int)o->max_target_length,
-                             &example->labels, cut);
+        status = encode_side(o, p->target, p->target_len, true, &example->labels, cut);
     if (status == FSDP_OK && o->pad_targets)
         status = pad_target(o, &example->labels);
     fsdp_free(source);

@@ -13,6 +13,7 @@
 #include "src/data/rows/dataset_options.h"
 #include "src/data/rows/rows_form.h"
 #include "src/text/special_in_text.h"
+#include "src/text/unknown_in_text.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */
@@ -39,15 +40,39 @@ typedef struct special_texts {
     const char *token; /* a special token in the first of them; borrowed from the tokenizer */
     const char *path;  /* the file of the first of them; borrowed */
     int64_t at;        /* plain text: line of the first of them; otherwise its row, from 1 */
+    /* the same for the texts that contain unknown characters or words, and examples of these */
+    struct {
+        int64_t count;
+        const char *path;
+        int64_t at;
+        fsdp_unknown_examples examples;
+    } unknown;
 } special_texts;
+
+/* Count a text if it contains unknown characters or words. *found was watched while the text was
+ * encoded. */
+static void count_unknown(special_texts *special, const fsdp_unknown_in_text *found,
+                          const char *path, int64_t at)
+{
+    if (found->count == 0)
+        return;
+    if (special->unknown.count++ == 0) {
+        special->unknown.path = path;
+        special->unknown.at = at;
+    }
+    fsdp_unknown_examples_add(&special->unknown.examples, &found->examples);
+}
 
 /* Count a text if it contains special tokens. `before` is fsdp_special_in_text.count before the
  * text was encoded. */
 static void count_special(special_texts *special, int64_t before, const char *path, int64_t at)
 {
     const fsdp_special_in_text *found = fsdp_special_in_text_of_thread();
-    if (found->count > before && special->count++ == 0)
-        *special = (special_texts){.count = 1, .token = found->last, .path = path, .at = at};
+    if (found->count > before && special->count++ == 0) {
+        special->token = found->last;
+        special->path = path;
+        special->at = at;
+    }
 }
 
 /* ---- CSV and JSON lines ---- */
@@ -75,7 +100,11 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
         const int64_t before = fsdp_special_in_text_of_thread()->count;
         int64_t cut;
+        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = fsdp_dataset_get_cut(rows, i, &example, &cut);
+        fsdp_unknown_in_text_watch(outer);
+        count_unknown(special, &unknown, path, i + 1);
         count_special(special, before, path, i + 1);
         if (status == FSDP_OK)
             status = append_ids(s, &example.source);
@@ -108,7 +137,11 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
     fsdp_status status;
     while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
         const int64_t before = fsdp_special_in_text_of_thread()->count;
+        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = append_document(options, &document, example, s);
+        fsdp_unknown_in_text_watch(outer);
+        count_unknown(special, &unknown, path, document.line);
         count_special(special, before, path, document.line);
         fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
         if (status != FSDP_OK)
@@ -187,6 +220,21 @@ static void note_special(const special_texts *special, bool plain, fsdp_str *not
                         plain ? "the document at line" : "row", special->at);
 }
 
+/* Append a sentence about the texts that contain unknown characters to the note. */
+static void note_unknown(const special_texts *special, bool plain, fsdp_str *note)
+{
+    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)];
+    fsdp_text text = {examples, sizeof examples};
+    if (!special->unknown.count)
+        return;
+    fsdp_unknown_examples_print(&special->unknown.examples, &text);
+    fsdp_str_printf(note,
+                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " (%s; first in %s %" PRId64
+                    "); " FSDP_UNKNOWN_BECOMES,
+                    note->len ? "; " : "", special->unknown.path, special->unknown.count, examples,
+                    plain ? "the document at line" : "row", special->unknown.at);
+}
+
 static fsdp_status append_texts(const char *path, const fsdp_dataset_options *options, stream *s,
                                 fsdp_str *note)
 {
@@ -200,6 +248,8 @@ static fsdp_status append_texts(const char *path, const fsdp_dataset_options *op
                        : append_rows(path, options, s, &special, note);
     if (status == FSDP_OK)
         note_special(&special, plain, note);
+    if (status == FSDP_OK)
+        note_unknown(&special, plain, note);
     fsdp_path_list_fini(&files);
     return status;
 }

@@ -1,0 +1,44 @@
+/* Counts the parts of texts that a tokenizer does not know, and collects examples of them.
+ *
+ * If the vocabulary of a tokenizer lacks a character or a word, it becomes the unknown token, such
+ * as <unk>. The model then cannot read this part of the text and cannot learn to write it. Commands
+ * tell the user how many rows have such parts, and name some of them.
+ *
+ * A caller that wants to know this calls fsdp_unknown_in_text_watch() before it encodes a row, and
+ * again after it. Without that, encoding does not look for unknown tokens. */
+#pragma once
+#include <fsdp/text.h>
+
+#include "src/base/str.h"
+#include "src/text/models/token_model.h"
+
+/* The parts of messages about unknown characters and words, before and after the examples. */
+#define FSDP_UNKNOWN_SAYS "have characters or words that the tokenizer does not know"
+#define FSDP_UNKNOWN_BECOMES                                                                       \
+    "each becomes the unknown token (<unk> or [UNK]), so the model can neither read nor write "    \
+    "them: replace them in the texts, or use a model whose tokenizer knows them"
+
+typedef struct fsdp_unknown_in_text {
+    int64_t count; /* unknown tokens that were found */
+    int searched;  /* number of pieces in which examples were searched */
+    /* the source or the target has unknown tokens; set by data sets of pairs only */
+    bool in_source, in_target;
+    fsdp_unknown_examples examples;
+} fsdp_unknown_in_text;
+
+/* From now on, add the unknown tokens of the texts that this thread encodes to *found. If `found`
+ * is NULL, do not look for them. Return the previous `found`. */
+fsdp_unknown_in_text *fsdp_unknown_in_text_watch(fsdp_unknown_in_text *found);
+/* Return the last argument of fsdp_unknown_in_text_watch() in this thread. */
+fsdp_unknown_in_text *fsdp_unknown_in_text_watched(void);
+/* Add examples of what is unknown in a piece, whose tokens contain the unknown token, to *found.
+ * The caller counts the unknown tokens. */
+FSDP_MUST_CHECK fsdp_status fsdp_unknown_in_piece(const fsdp_token_model *model,
+                                                  fsdp_token_work *work, const char *piece,
+                                                  size_t length, fsdp_unknown_in_text *found);
+/* Add *more to *found. */
+void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more);
+/* Add the examples of *more that are not in *examples, as long as there is room. */
+void fsdp_unknown_examples_add(fsdp_unknown_examples *examples, const fsdp_unknown_examples *more);
+/* Append "'ø', 'ä'" to *text. */
+void fsdp_unknown_examples_print(const fsdp_unknown_examples *examples, fsdp_text *text);
