@@ -171,7 +171,7 @@ static void report_unknown(const generate_run *g)
         return;
     fsdp_text_printf(&t, "%zu of %zu prompts " FSDP_UNKNOWN_SAYS " (", p->n_unknown, p->n);
     fsdp_unknown_examples_print(&p->unknown_examples, &t);
-    fsdp_text_printf(&t, "; first in prompt %zu); " FSDP_UNKNOWN_BECOMES, p->unknown + 1);
+    fsdp_text_printf(&t, "first in prompt %zu); " FSDP_UNKNOWN_BECOMES, p->unknown + 1);
     fsdp_generate_note(g, text);
 }
 

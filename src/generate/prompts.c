@@ -148,7 +148,8 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     fsdp_status status = FSDP_ERR_NOMEM;
     const int64_t before = fsdp_special_in_text_of_thread()->count;
     bool cut = false;
-    fsdp_unknown_in_text unknown = {0};
+    fsdp_unknown_in_text unknown =
+        fsdp_unknown_in_next_row((int64_t)p->n_unknown, &p->unknown_examples);
     fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
     if (prompt->text && whole)
         status = encode_text(e, whole, &prompt->ids, &cut);
@@ -168,7 +169,8 @@ fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_enc
     if (!prompt)
         return FSDP_ERR_NOMEM;
     const int64_t before = fsdp_special_in_text_of_thread()->count;
-    fsdp_unknown_in_text unknown = {0};
+    fsdp_unknown_in_text unknown =
+        fsdp_unknown_in_next_row((int64_t)p->n_unknown, &p->unknown_examples);
     fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
     const fsdp_status encoded = fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids);
     fsdp_unknown_in_text_watch(outer);

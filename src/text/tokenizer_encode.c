@@ -18,9 +18,11 @@ typedef struct encoder {
     /* encoding stops after the first piece with which list->len is at least this */
     size_t limit;
     bool tracked, done;
-    /* unknown tokens are added to it; NULL: they are not counted, or the model has none */
+    /* If this is not NULL, no tokens are appended. Instead, examples of what is unknown are added
+     * to it, and `searched` is the number of tokens that would have been appended. */
     fsdp_unknown_in_text *unknown;
-    int32_t unk_id; /* of the model */
+    size_t searched;
+    size_t unknown_added; /* added tokens in the text that are the model's unknown token */
 } encoder;
 
 /* ---- appending tokens ---- */
@@ -79,17 +81,15 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
-/* Count the unknown tokens among the ids from index `first`, which are those of `piece`. */
-static inline fsdp_status count_unknown(encoder *e, const fsdp_text_view *piece, size_t first)
+/* Search a piece for examples of what is unknown, instead of appending its tokens. */
+static fsdp_status search_piece(encoder *e, const fsdp_text_view *piece, bool *done)
 {
-    int64_t count = 0;
-    for (size_t i = first; i < e->list->len; i++)
-        count += e->list->ids[i] == e->unk_id;
-    if (count == 0)
-        return FSDP_OK;
-    e->unknown->count += count;
-    return fsdp_unknown_in_piece(e->tokenizer->model, e->work->model, piece->data, piece->len,
-                                 e->unknown);
+    size_t tokens;
+    FSDP_TRY(fsdp_unknown_in_piece(e->tokenizer->model, e->work->model, piece->data, piece->len,
+                                   &e->unknown->examples, &tokens));
+    e->searched += tokens;
+    *done = e->done = e->searched >= e->limit || fsdp_unknown_examples_full(&e->unknown->examples);
+    return FSDP_OK;
 }
 
 /* Append the tokens of a piece. This is the fsdp_piece_fn for fsdp_pre_tokenizer_split(). Set *done
@@ -103,7 +103,8 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
                           "a text of %zu bytes that this tokenizer does not split into words: at "
                           "most %d bytes",
                           piece->len, (int)FSDP_TOKEN_PIECE_MAX);
-    const size_t before = e->list->len;
+    if (e->unknown)
+        return search_piece(e, piece, done);
     if (!e->out || !e->out->want_places) {
         FSDP_TRY(model->ops->encode_ids(model, e->work->model, piece->data, piece->len, e->list));
     } else {
@@ -112,8 +113,6 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
             model->ops->encode(model, e->work->model, piece->data, piece->len, &e->work->spans));
         FSDP_TRY(append_spans(e, piece));
     }
-    if (e->unknown)
-        FSDP_TRY(count_unknown(e, piece, before));
     *done = e->done = e->list->len >= e->limit;
     return FSDP_OK;
 }
@@ -121,7 +120,12 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
 static fsdp_status append_added(encoder *e, const fsdp_added_match *match,
                                 const fsdp_text_view *view)
 {
+    e->searched++;
+    if (e->unknown)
+        return FSDP_OK;
     FSDP_TRY(append_id(e->list, match->token->id));
+    const fsdp_token_model *model = e->tokenizer->model;
+    e->unknown_added += match->token->id == model->ops->unk_id(model);
     if (match->token->special)
         fsdp_special_in_text_add(match->token->text);
     if (!e->out || !e->out->want_places)
@@ -155,15 +159,14 @@ static fsdp_status encode_section(encoder *e, const fsdp_text_view *section)
     return FSDP_OK;
 }
 
-static fsdp_status encode_text(encoder *e, const char *text, size_t length)
+/* Encode a text, but do not look for unknown tokens. */
+static fsdp_status encode_sections(encoder *e, const char *text, size_t length)
 {
     const fsdp_tokenizer *t = e->tokenizer;
     const fsdp_text_view view = {.data = text, .len = length, .origin = 0};
     fsdp_added_search search = {
         .text = text, .length = length, .keep_special = t->split_special_tokens};
     fsdp_added_match match;
-    e->unk_id = t->model->ops->unk_id(t->model);
-    e->unknown = e->unk_id < 0 ? NULL : fsdp_unknown_in_text_watched();
     if (e->tracked && length > UINT32_MAX)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a text of %zu bytes: at most 4 GiB", length);
     while (!e->done && fsdp_added_tokens_next(t->added, &search, &match)) {
@@ -175,6 +178,41 @@ static fsdp_status encode_text(encoder *e, const char *text, size_t length)
         FSDP_TRY(encode_section(e, &section));
     }
     return FSDP_OK;
+}
+
+/* Count the unknown tokens among the ids from index `first`, which are those of the text. If there
+ * are any and examples of them are wanted, go through the text again to find these. */
+static fsdp_status count_unknown(const encoder *e, const char *text, size_t length, size_t first,
+                                 fsdp_unknown_in_text *found)
+{
+    const fsdp_token_model *model = e->tokenizer->model;
+    const int32_t unk = model->ops->unk_id(model);
+    /* tokens beyond the limit will be cut off */
+    const size_t n = (e->list->len < e->limit ? e->list->len : e->limit) - first;
+    const int32_t *ids = n ? e->list->ids + first : NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += ids[i] == unk;
+    if (unk < 0 || count <= e->unknown_added)
+        return FSDP_OK;
+    found->count += (int64_t)(count - e->unknown_added);
+    if (found->without_examples || fsdp_unknown_examples_full(&found->examples))
+        return FSDP_OK;
+    encoder search = *e;
+    search.done = false;
+    search.searched = 0;
+    search.limit = n;
+    search.unknown = found;
+    return encode_sections(&search, text, length);
+}
+
+static fsdp_status encode_text(encoder *e, const char *text, size_t length)
+{
+    fsdp_unknown_in_text *found = fsdp_unknown_in_text_watched();
+    const size_t first = e->list->len;
+    e->unknown_added = 0;
+    FSDP_TRY(encode_sections(e, text, length));
+    return found ? count_unknown(e, text, length, first, found) : FSDP_OK;
 }
 
 static fsdp_status check_text(const char *text, size_t length)

@@ -7,9 +7,10 @@
 #include "src/text/chars/utf8.h"
 
 enum {
-    /* Examples are searched only in this number of pieces of a row. Each search encodes a piece
-     * again, which would take time if all words of all rows were unknown. */
-    SEARCHED_PIECES = 8,
+    /* Examples are searched in the first rows that have unknown tokens, and in a few of the others.
+     * The texts of these rows are encoded twice. */
+    FIRST_ROWS = 256,
+    OTHER_ROWS = 16,         /* one of this number */
     SEARCHED_CHARACTERS = 64 /* examples are searched only in the first characters of a text */
 };
 
@@ -27,9 +28,16 @@ fsdp_unknown_in_text *fsdp_unknown_in_text_watched(void)
     return of_thread;
 }
 
+fsdp_unknown_in_text fsdp_unknown_in_next_row(int64_t rows, const fsdp_unknown_examples *known)
+{
+    return (fsdp_unknown_in_text){.without_examples =
+                                      (rows >= FIRST_ROWS && rows % OTHER_ROWS != 0) ||
+                                      (known && fsdp_unknown_examples_full(known))};
+}
+
 /* ---- lists of examples ---- */
 
-static bool is_full(const fsdp_unknown_examples *examples)
+bool fsdp_unknown_examples_full(const fsdp_unknown_examples *examples)
 {
     return *examples->items[FSDP_UNKNOWN_EXAMPLES - 1] != 0;
 }
@@ -108,6 +116,8 @@ void fsdp_unknown_examples_print(const fsdp_unknown_examples *examples, fsdp_tex
 {
     for (int i = 0; i < FSDP_UNKNOWN_EXAMPLES && *examples->items[i]; i++)
         fsdp_text_printf(text, "%s%s", i ? ", " : "", examples->items[i]);
+    if (*examples->items[0])
+        fsdp_text_printf(text, "; ");
 }
 
 void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more)
@@ -146,7 +156,8 @@ static fsdp_status add_examples(const fsdp_token_model *model, fsdp_token_work *
     if (fsdp_utf8_valid_length(text, length) < length)
         return FSDP_OK; /* a part of a character, in a model that works on bytes */
     size_t at = 0, bytes;
-    for (int n = 0; at < length && !is_words && n < SEARCHED_CHARACTERS && !is_full(examples);
+    for (int n = 0; at < length && !is_words && n < SEARCHED_CHARACTERS &&
+                    !fsdp_unknown_examples_full(examples);
          n++, at += bytes) {
         bool unknown;
         bytes = fsdp_utf8_length(text[at]);
@@ -160,30 +171,20 @@ static fsdp_status add_examples(const fsdp_token_model *model, fsdp_token_work *
     return FSDP_OK;
 }
 
-static fsdp_status search_piece(const fsdp_token_model *model, fsdp_token_work *work,
-                                const char *piece, size_t length, fsdp_token_spans *spans,
-                                fsdp_token_spans *scratch, fsdp_unknown_examples *examples)
-{
-    const int32_t unk = model->ops->unk_id(model);
-    FSDP_TRY(model->ops->encode(model, work, piece, length, spans));
-    for (size_t i = 0; i < spans->len && !is_full(examples); i++) {
-        const fsdp_token_span *s = &spans->items[i];
-        if (s->id == unk && s->begin < s->end && s->end <= length)
-            FSDP_TRY(
-                add_examples(model, work, piece + s->begin, s->end - s->begin, scratch, examples));
-    }
-    return FSDP_OK;
-}
-
 fsdp_status fsdp_unknown_in_piece(const fsdp_token_model *model, fsdp_token_work *work,
-                                  const char *piece, size_t length, fsdp_unknown_in_text *found)
+                                  const char *piece, size_t length, fsdp_unknown_examples *examples,
+                                  size_t *tokens)
 {
     fsdp_token_spans spans = {0}, scratch = {0};
-    if (found->searched == SEARCHED_PIECES || is_full(&found->examples))
-        return FSDP_OK;
-    found->searched++;
-    const fsdp_status status =
-        search_piece(model, work, piece, length, &spans, &scratch, &found->examples);
+    const int32_t unk = model->ops->unk_id(model);
+    fsdp_status status = model->ops->encode(model, work, piece, length, &spans);
+    for (size_t i = 0; status == FSDP_OK && i < spans.len; i++) {
+        const fsdp_token_span *s = &spans.items[i];
+        if (s->id == unk && s->begin < s->end && s->end <= length)
+            status =
+                add_examples(model, work, piece + s->begin, s->end - s->begin, &scratch, examples);
+    }
+    *tokens = spans.len;
     fsdp_token_spans_fini(&spans);
     fsdp_token_spans_fini(&scratch);
     return status;

@@ -20,7 +20,8 @@
 
 typedef struct fsdp_unknown_in_text {
     int64_t count; /* unknown tokens that were found */
-    int searched;  /* number of pieces in which examples were searched */
+    /* unknown tokens are counted, but no examples are searched, which takes longer */
+    bool without_examples;
     /* the source or the target has unknown tokens; set by data sets of pairs only */
     bool in_source, in_target;
     fsdp_unknown_examples examples;
@@ -31,14 +32,19 @@ typedef struct fsdp_unknown_in_text {
 fsdp_unknown_in_text *fsdp_unknown_in_text_watch(fsdp_unknown_in_text *found);
 /* Return the last argument of fsdp_unknown_in_text_watch() in this thread. */
 fsdp_unknown_in_text *fsdp_unknown_in_text_watched(void);
-/* Add examples of what is unknown in a piece, whose tokens contain the unknown token, to *found.
- * The caller counts the unknown tokens. */
+/* Return an object to watch the next row with. `rows` is the number of rows with unknown tokens so
+ * far, and *known has the examples of these rows. No examples are searched if there are enough, and
+ * in most rows if many rows have unknown tokens. `known` may be NULL. */
+fsdp_unknown_in_text fsdp_unknown_in_next_row(int64_t rows, const fsdp_unknown_examples *known);
+/* Add examples of what is unknown in a piece, and set *tokens to the number of its tokens. */
 FSDP_MUST_CHECK fsdp_status fsdp_unknown_in_piece(const fsdp_token_model *model,
                                                   fsdp_token_work *work, const char *piece,
-                                                  size_t length, fsdp_unknown_in_text *found);
+                                                  size_t length, fsdp_unknown_examples *examples,
+                                                  size_t *tokens);
+bool fsdp_unknown_examples_full(const fsdp_unknown_examples *examples);
 /* Add *more to *found. */
 void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more);
 /* Add the examples of *more that are not in *examples, as long as there is room. */
 void fsdp_unknown_examples_add(fsdp_unknown_examples *examples, const fsdp_unknown_examples *more);
-/* Append "'ø', 'ä'" to *text. */
+/* Append "'ø', 'ä'; " to *text, or nothing if there are no examples. */
 void fsdp_unknown_examples_print(const fsdp_unknown_examples *examples, fsdp_text *text);

@@ -343,14 +343,14 @@ static void print_special(const tokenize_run *r)
 /* Print one line about characters that the tokenizer does not know, if there are any. */
 static void print_unknown(const tokenize_run *r)
 {
-    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)];
+    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)] = "";
     fsdp_text text = {examples, sizeof examples};
     if (!r->state.unknown_rows)
         return;
     fsdp_unknown_examples_print(&r->state.unknown_examples, &text);
     fprintf(r->out,
             "%s: %" PRId64 " of %" PRId64 " rows " FSDP_UNKNOWN_SAYS
-            " (%s; first in %s); " FSDP_UNKNOWN_BECOMES "\n",
+            " (%sfirst in %s); " FSDP_UNKNOWN_BECOMES "\n",
             r->config->data, r->state.unknown_rows, r->state.records, examples, r->state.unknown);
 }
 

@@ -129,7 +129,8 @@ fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t fi
         const int64_t before = special->count;
         int64_t cut = 0;
         fsdp_example_empty(&example);
-        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text unknown =
+            fsdp_unknown_in_next_row(sum->unknown_rows, &sum->unknown_examples);
         fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = get_cut(self, first + i, &example, &cut);
         fsdp_unknown_in_text_watch(outer);

@@ -116,7 +116,7 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
         status = fsdp_json_rows_next(rows, &found);
         if (status != FSDP_OK || !found.text)
             break;
-        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text unknown = fsdp_unknown_in_next_row((int64_t)d->unknown_len, NULL);
         fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = parse_row(&found, options, path, &text, &example, &d->of_file);
         fsdp_unknown_in_text_watch(outer);

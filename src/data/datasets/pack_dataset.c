@@ -306,7 +306,8 @@ static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *
         const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
         const int64_t before = special->count;
         int64_t cut;
-        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text unknown =
+            fsdp_unknown_in_next_row(d->marked.unknown_rows, &d->marked.unknown_examples);
         fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         const fsdp_status status = fsdp_dataset_get_cut(d->rows, row, example, &cut);
         fsdp_unknown_in_text_watch(outer);

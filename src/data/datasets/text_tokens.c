@@ -100,7 +100,8 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
         const int64_t before = fsdp_special_in_text_of_thread()->count;
         int64_t cut;
-        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text unknown =
+            fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
         fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = fsdp_dataset_get_cut(rows, i, &example, &cut);
         fsdp_unknown_in_text_watch(outer);
@@ -137,7 +138,8 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
     fsdp_status status;
     while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
         const int64_t before = fsdp_special_in_text_of_thread()->count;
-        fsdp_unknown_in_text unknown = {0};
+        fsdp_unknown_in_text unknown =
+            fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
         fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
         status = append_document(options, &document, example, s);
         fsdp_unknown_in_text_watch(outer);
@@ -223,13 +225,13 @@ static void note_special(const special_texts *special, bool plain, fsdp_str *not
 /* Append a sentence about the texts that contain unknown characters to the note. */
 static void note_unknown(const special_texts *special, bool plain, fsdp_str *note)
 {
-    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)];
+    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)] = "";
     fsdp_text text = {examples, sizeof examples};
     if (!special->unknown.count)
         return;
     fsdp_unknown_examples_print(&special->unknown.examples, &text);
     fsdp_str_printf(note,
-                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " (%s; first in %s %" PRId64
+                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " (%sfirst in %s %" PRId64
                     "); " FSDP_UNKNOWN_BECOMES,
                     note->len ? "; " : "", special->unknown.path, special->unknown.count, examples,
                     plain ? "the document at line" : "row", special->unknown.at);

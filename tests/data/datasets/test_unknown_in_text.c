@@ -1,6 +1,7 @@
 /* Rows whose texts have characters or words that the tokenizer does not know are counted, and
  * named: for each kind of file and each kind of tokenizer model. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -105,6 +106,29 @@ TEST(words_that_wordpiece_lacks_are_counted)
                  "2 of 3 rows have characters or words that the tokenizer does not know "
                  "('hos', '\u00f8'; first in row 2); each becomes");
     fsdp_tokenizer_close(tokenizer);
+}
+
+/* Examples are not searched in all of many rows, but all rows are counted. */
+TEST(all_of_many_rows_are_counted)
+{
+    NEEDS_SENTENCEPIECE();
+    enum {
+        ROWS = 600
+    };
+    fsdp_tokenizer *tokenizer = NULL;
+    char *rows = malloc(ROWS * 48), *end = rows;
+    ASSERT(rows);
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../models/t5-debian-mini"), &tokenizer));
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer};
+    for (int i = 0; i < ROWS; i++)
+        end += sprintf(end, "{\"text\": \"\u00f8 %s\"}\n", i == 20 ? "\u00eb" : "one");
+    const char *path = write_text(t, "a.jsonl", rows);
+    check_counts(t, path, &options, ROWS,
+                 "600 of 600 rows have characters or words that the "
+                 "tokenizer does not know ('\u00f8', '\u00eb'; first in "
+                 "row 1); each becomes");
+    fsdp_tokenizer_close(tokenizer);
+    free(rows);
 }
 
 /* A tokenizer of bytes knows each character. */
