@@ -47,9 +47,9 @@ check generate_writes_the_same_texts cmp -s "$dir/texts" "$dir/out"
 
 # --- settings of the model that are not supported are named once ---
 cp -r "$dir/model" "$dir/limits"
-echo '{"top_h": 0.5, "force_words_ids": [[3]]}' >"$dir/limits/generation_config.json"
+echo '{"dola_layers": 0.5, "force_words_ids": [[3]]}' >"$dir/limits/generation_config.json"
 on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 1 --max-new-tokens 2
-check what_is_not_supported_is_named says 'generation_config.json sets top_h, force_words_ids, which'
+check what_is_not_supported_is_named says 'generation_config.json sets dola_layers, force_words_ids, which'
 check and_only_once test "$(grep -c force_words_ids "$dir/err")" -eq 1
 
 # --- errors that prevent generating texts are reported before the loss is computed ---
