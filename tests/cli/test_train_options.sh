@@ -333,9 +333,9 @@ done
 check examples_are_generated_the_same_on_any_ranks cmp examples.1 examples.3
 check as_many_as_asked_for [ "$(grep -c '^generated: [0-9 ]*$' examples.1)" -eq 2 ]
 cp -r tiny limits
-echo '{"force_words_ids": [[3]], "top_h": 0.5}' >limits/generation_config.json
+echo '{"force_words_ids": [[3]], "dola_layers": 0.5}' >limits/generation_config.json
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1 --max-target-length 3
-expect what_examples_do_not_support_is_named 0 'generation_config.json sets top_h, force_words_ids, which'
+expect what_examples_do_not_support_is_named 0 'generation_config.json sets dola_layers, force_words_ids, which'
 check once [ "$(grep -c 'force_words_ids' err)" -eq 1 ]
 echo '{"do_sample": true, "num_beams": 2}' >limits/generation_config.json
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
