@@ -2,7 +2,7 @@
  *
  * If the vocabulary of a tokenizer lacks a character or a word, it becomes the unknown token, such
  * as <unk>. The model then cannot read this part of the text and cannot learn to write it. Commands
- * tell the user how many rows have such parts, and name some of them.
+ * report how many rows have such parts, and name some of these parts.
  *
  * A caller that wants to know this calls fsdp_unknown_in_text_watch() before it encodes a row, and
  * again after it. Without that, encoding does not look for unknown tokens. */
@@ -16,8 +16,9 @@
 #define FSDP_UNKNOWN_SAYS "have characters or words that the tokenizer does not know"
 #define FSDP_UNKNOWN_BECOMES                                                                       \
     "each becomes the unknown token (<unk> or [UNK]), so the model can neither read nor write "    \
-    "them: replace them in the texts, or use a model whose tokenizer knows them"
+    "it: replace it in the texts, or use a model whose tokenizer knows it"
 
+/* The unknown tokens of one row. */
 typedef struct fsdp_unknown_in_text {
     int64_t count; /* unknown tokens that were found */
     /* unknown tokens are counted, but no examples are searched, which takes longer */
@@ -41,6 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_unknown_in_piece(const fsdp_token_model *model,
                                                   fsdp_token_work *work, const char *piece,
                                                   size_t length, fsdp_unknown_examples *examples,
                                                   size_t *tokens);
+/* Return true if there is no room for another example. */
 bool fsdp_unknown_examples_full(const fsdp_unknown_examples *examples);
 /* Add *more to *found. */
 void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more);

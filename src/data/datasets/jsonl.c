@@ -39,7 +39,7 @@ typedef struct jsonl_dataset {
     size_t ids_len, ids_cap;
     row *rows;
     size_t len, rows_cap;
-    fsdp_unknown_in_text *unknown; /* of each row that has unknown tokens in its texts */
+    fsdp_unknown_in_text *unknown; /* one for each row that has unknown tokens in its texts */
     size_t unknown_len, unknown_cap;
     fsdp_jsonl_rows of_file;
     char *note; /* the text that fsdp_dataset_note() returns, or NULL */
