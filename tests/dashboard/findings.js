@@ -17,7 +17,7 @@ function check(name, holds, found) {
 let ids = 0;
 function makeRun(name, more, ranks) {
     const step = more.step_s || 1;
-    return {id: ++ids, name, state: "ended", step: 100, steps: 100, seconds: 100 * step, step_s: step, tokens_per_s: 1000 / step, tokens_per_step: 1000,
+    return {id: ++ids, name, state: "ended", step: 100, steps: 100, seconds: 100 * step, step_s: step, tokens_per_s: 1000 / step, tokens_per_step: 1000, total_s: 100 * step,
         validation_s: 0, validations: 3, save_s: 0, saves: 0, bad_lines: 0, best_loss: null, best_step: null, message: null, host: "here", here: true,
         copied: false, world_size: 2, description: {config: {lr: "0.1"}}, curves: {},
         ranks: (ranks || [[0, 0, 0, 0], [0, 0, 0, 0]]).map((r, i) => [i, 100, 100 * step, ...r.map(v => v === null ? null : 100 * v)]), ...more};
