@@ -205,20 +205,22 @@ const STEP_PARTS = ["compute", "noCore", "stopped", "wait", "data"];
 
 // Return how many seconds each part costs `slow` more than `fast` would spend on it for as many
 // tokens. If a step of `slow` has clearly fewer tokens, the costs of a step that do not depend on
-// their number weigh more. So a part of a step is then a reason of its own only as far as it takes
-// longer than in a whole step of `fast`; the rest is the cost of the small steps, `work`.
+// their number weigh more. So the parts of a step are then reasons of their own only as far as the
+// step takes longer than a whole step of `fast`; the rest is the cost of the small steps, `work`.
 function lossesOf(slow, fast, inTokens) {
     const a = costsOf(slow), b = costsOf(fast), ratio = workOf(slow, inTokens) / workOf(fast, inTokens), lost = {work: 0};
     const parts = a.compute !== undefined && b.compute !== undefined ? STEP_PARTS : ["steps"];
     const scale = inTokens ? slow.tokens_per_step / fast.tokens_per_step : 1, sameSteps = ratio / scale;
     for (const part of ["validation", "save", "rest", ...parts])
         lost[part] = a[part] - b[part] * ratio;
-    for (const part of parts)
-        if (scale < 0.8 && part !== "data") {
-            const above = Math.max(0, a[part] - b[part] * sameSteps);
-            lost.work += lost[part] - above;
-            lost[part] = above;
-        }
+    if (scale < 0.8) {
+        const own = parts.filter(part => part !== "data"), above = own.map(part => Math.max(0, a[part] - b[part] * sameSteps)), sum = all => all.reduce((x, y) => x + y, 0);
+        const longer = Math.max(0, sum(own.map(part => a[part] - b[part] * sameSteps))), share = Math.min(1, longer / (sum(above) || 1));
+        own.forEach((part, i) => {
+            lost.work += lost[part] - above[i] * share;
+            lost[part] = above[i] * share;
+        });
+    }
     return lost;
 }
 
@@ -237,19 +239,30 @@ function reasons(slow, fast, inTokens) {
     const whole = positive.reduce((sum, [, seconds]) => sum + seconds, 0);
     const shown = positive.filter(([, seconds], i) => i === 0 || seconds > 0.1 * whole).slice(0, MOST_REASONS);
     const texts = shown.map(([kind, seconds]) => `${duration(seconds)}: ${reasonText(kind, slow, fast, {inTokens, straggler, stopped, lost})}`);
-    const work = workOf(slow, inTokens), ofFast = fast.total_s * work / workOf(fast, inTokens);
-    texts.unshift(`It took ${duration(slow.total_s)} for ${counted(Math.round(work), inTokens ? "token" : "step", inTokens ? "tokens" : "steps")}, ${fast.name} takes `
+    const work = workOf(slow, inTokens), done = Math.round(work), ofFast = fast.total_s * work / workOf(fast, inTokens);
+    texts.unshift(`It took ${duration(slow.total_s)} for ${counted(grouped(done), inTokens ? "token" : "step", inTokens ? "tokens" : "steps")}, ${fast.name} takes `
         + `${duration(ofFast)} for as many. ${shown.length > 1 ? "What costs it more, and how much:" : "What costs it more:"}`);
     if (shown.some(([kind]) => !["validation", "save", "rest"].includes(kind)))
         texts.push(stepText(slow, fast, inTokens));
-    return {kinds: new Set(shown.map(([kind]) => kind)), texts: texts.filter(text => text)};
+    return {kinds: new Set(shown.map(([kind]) => kind)), main: mainReason(shown[0][0], slow), texts};
+}
+
+// Return a few words that name a reason of one kind.
+function mainReason(kind, run) {
+    return {work: `a step of only ${counted(grouped(Math.round(run.tokens_per_step)), "token", "tokens")}`, validation: counted(run.validations, "validation", "validations"),
+        save: counted(run.saves, "checkpoint", "checkpoints"), rest: "loading and what else is outside of steps", data: "waiting for data", noCore: "no core was free",
+        stopped: "its process was stopped or waited for disk or memory", wait: "ranks that wait for other ranks", compute: "longer computing", steps: "longer steps"}[kind];
+}
+
+function grouped(number) {
+    return number.toLocaleString("en-US");
 }
 
 // Say how long a step of the two runs takes, for how many tokens, and what it consists of.
 function stepText(slow, fast, inTokens) {
     const one = run => {
         const split = splitOf(run);
-        return `${duration(split ? split.step : run.step_s)}` + (inTokens ? ` for ${counted(Math.round(run.tokens_per_step), "token", "tokens")}` : "") + (split ? `: ${splitText(split)}` : "");
+        return `${duration(split ? split.step : run.step_s)}` + (inTokens ? ` for ${counted(grouped(Math.round(run.tokens_per_step)), "token", "tokens")}` : "") + (split ? `: ${splitText(split)}` : "");
     };
     return `A step takes ${one(slow)} (${fast.name}: ${one(fast)}).`;
 }
@@ -290,7 +303,7 @@ function reasonText(kind, slow, fast, known) {
 
 // Return the reason that a step of `slow` has fewer tokens, and name the setting that says so.
 function workReason(slow, fast) {
-    const tokens = run => Math.round(run.tokens_per_step).toLocaleString("en-US");
+    const tokens = run => grouped(Math.round(run.tokens_per_step));
     const settings = differenceText(slow, fast, WORK), more = differingSettings([slow, fast]).map(([key]) => key), step = run => duration(run.step_s);
     const advice = more.includes("batch-size") ? "A larger --batch-size" : more.includes("gradient-accumulation-steps") ? "A larger --gradient-accumulation-steps" : "More rows a step (--batch-size)";
     return `a step has only ${counted(tokens(slow), "token", "tokens")} (${fast.name}: ${tokens(fast)})` + (settings ? `, because ${settings}` : "; no setting of its size differs, so its rows are shorter")
@@ -350,7 +363,7 @@ function riseOf(values) {
 }
 
 function counted(n, one, several) {
-    return `${n} ${n === 1 ? one : several}`;
+    return `${n} ${String(n) === "1" ? one : several}`;
 }
 
 function sentence(text) {
@@ -510,7 +523,7 @@ function compare(runs) {
             const why = reasons(run, fast, speed.inTokens), times = (speed.of(fast) / speed.of(run)).toPrecision(2);
             explained.set(run.id, why.kinds);
             found.push({kind: "slow", run, parts: ["Slow: ", run, ` ${speed.inTokens ? "makes" : "takes"} ${speed.text(run)} over its whole time, `, fast,
-                speed.inTokens ? ` ${times} times as many (${speed.text(fast)}).` : ` ${speed.text(fast)}, ${times} times as fast.`], why: why.texts});
+                speed.inTokens ? ` ${times} times as many (${speed.text(fast)}).` : ` ${speed.text(fast)}, ${times} times as fast.`, ` Main reason: ${why.main}.`], why: why.texts});
         }
         if (slow.length > SLOW_FINDINGS)
             found.push({kind: "slow", run: slow[SLOW_FINDINGS], parts: ["Slow, too: ", ...listed(slow.slice(SLOW_FINDINGS).map(run => [run])), "."], why: []});
