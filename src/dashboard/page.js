@@ -312,7 +312,7 @@ function drawFindings() {
             item.append(...(Array.isArray(part) ? [el("b", {}, part[0])] : typeof part === "object" ? [runLink(part, true)] : withOptions(part)));
         for (const why of finding.why)
             if (why)
-                item.append(el("span", {class: "why"}, ...withOptions(why)));
+                item.append(el("span", {class: why.startsWith("• ") ? "why reason" : "why"}, ...withOptions(why)));
         return item;
     });
     for (const c of damaged)

@@ -1,5 +1,7 @@
 // Tests of what the page of `fsdp dashboard` finds in the numbers of runs, and of its axes, without a
 // browser. usage: node tests/dashboard/findings.js REPOSITORY. Prints "ok NAME" or "FAIL NAME: why".
+// With a second argument, a file with an answer of the server to /runs, it prints what the page finds
+// in that answer, and tests nothing.
 "use strict";
 const fs = require("fs"), path = require("path"), vm = require("vm");
 
@@ -31,6 +33,12 @@ function compared(...runs) {
         text: result.findings.map(f => [textOf(f), ...f.why].join(" | ")).join("\n")};
 }
 const validated = (name, losses, more) => makeRun(name, {best_loss: Math.min(...losses), best_step: 90, curves: {"eval/loss": {mean: losses}}, ...more});
+
+if (process.argv.length > 3) {
+    const answer = fs.readFileSync(process.argv[3], "utf8");
+    console.log(compared(...JSON.parse(answer.slice(answer.indexOf("{"))).runs).text);
+    process.exit(0);
+}
 
 // ---- the best run ----
 let r = compared(validated("a", [2.54, 2.53, 2.507]), validated("b", [2.52, 2.504]), validated("c", [2.62, 2.61, 2.6]));
@@ -76,14 +84,14 @@ const table = [
             /A larger --batch-size makes more/, /7\.50 s: loading/], [/: it was ready to run/, /it computes/]],
     // A small batch, and no core: here the slow run lacks a core for longer than a whole step of the fast one.
     ["batch_1_and_no_core", {step_s: 2.5, total_s: 260, tokens_per_step: 250, ...config({"batch-size": "1"})}, [[0.1, 0, 2, 0], [0.1, 0, 2, 0]], calm,
-        [/2 min 30 s: it was ready to run but had no core for 2\.00 s of a step \(fast: 100 ms\)[^|]*\| 75\.0 s: a step has only 250 tokens/], []],
+        [/2 min 30 s: it was ready to run but had no core for 2\.00 s of a step \(fast: 100 ms\)[^|]*\| • 75\.0 s: a step has only 250 tokens/], []],
     ["validations", {total_s: 200, validations: 12, validation_s: 90, ...config({"evaluation-steps": "5"})}, calm, calm,
         [/Main reason: 12 validations\./, /90\.0 s: 12 validations take 45 % of its time \(fast: 0 validations, 0 %\)\. A larger --evaluation-steps \(it is 5; fast: after each epoch\)/, /--max-validation-samples/],
         [/A step takes/, /loading/, /spends/]],
     ["saves", {total_s: 240, saves: 40, save_s: 130, ...config({"save-steps": "1"})}, calm, calm,
         [/2 min 10 s: saving 40 checkpoints takes 54 % of its time \(fast: 0 checkpoints, 0 %\)\. --async-save .*a larger --save-steps \(it is 1; fast: off\) saves less often/], [/spends/, /A step takes/]],
     ["async_saves", {total_s: 240, saves: 40, save_s: 130, ...config({"save-steps": "1", "async-save": "true"})}, calm, calm, [/a larger --save-steps/], [/--async-save writes/]],
-    ["saves_and_validations", {total_s: 240, saves: 40, save_s: 30, validations: 5, validation_s: 100}, calm, calm, [/100 s: 5 validations .*\| 30\.0 s: saving 40 checkpoints/], [/A step takes/]],
+    ["saves_and_validations", {total_s: 240, saves: 40, save_s: 30, validations: 5, validation_s: 100}, calm, calm, [/100 s: 5 validations .*\| • 30\.0 s: saving 40 checkpoints/], [/A step takes/]],
     ["no_core", {step_s: 2.2, total_s: 230}, [[0.2, 0, 1.3, 0], [0.2, 0, 1.3, 0]], calm, [/2 min 0 s: it was ready to run but had no core for 1\.30 s of a step/, /--threads-per-rank/], [/: it computes/, /validation takes/]],
     ["data_waits", {step_s: 2.2, total_s: 230}, [[0.2, 1.2, 0.1, 0], [0.2, 1.2, 0.1, 0]], calm, [/2 min 0 s: it waits for data for 1\.20 s of a step \(fast: 0 s\)/, /More --num-workers \(now 0\)/], [/had no core/]],
     ["peers", {step_s: 2.2, total_s: 230}, [[1.4, 0, 0.1, 0], [1.4, 0, 0.1, 0]], calm, [/2 min 0 s: the ranks wait for each other for 1\.40 s of a step \(fast: 200 ms\)/], [/: it computes/]],
