@@ -167,8 +167,7 @@ TEST(the_whole_time_of_a_run_is_answered)
     folder_put(&f, "d_going.jsonl", STEP_1 STEP_2);
     folder_make(&f, "d_going.ranks");
     folder_put(&f, "d_going.ranks/0.jsonl", going);
-    snprintf(going, sizeof going,
-             "{\"kind\": \"rank\", \"time\": %.0f, \"state\": \"training\"}\n",
+    snprintf(going, sizeof going, "{\"kind\": \"rank\", \"time\": %.0f, \"state\": \"training\"}\n",
              (double)now.tv_sec - 3);
     folder_add(&f, "d_going.ranks/0.jsonl", going);
     folder_put(&f, "e_steps.jsonl", STEP_1 STEP_2);
