@@ -29,7 +29,8 @@
  * as --name=value. If a flag is given several times, its last value counts, and --no-name is the
  * same flag as --name. Two names of one option with different values are an error. The word -- ends
  * the options. A word that is neither an option nor an option's value is positional. Every program
- * also has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins with
+ * also has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins
+ * with
  * "{", it is not a file name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The

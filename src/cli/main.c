@@ -20,6 +20,24 @@ static const fsdp_command_subcommands groups[] = {{"bench", &fsdp_bench_group},
                                                   {"checkpoint", &fsdp_checkpoint_group},
                                                   {"config", &fsdp_config_group}};
 
+/* Leave in OMP_NUM_THREADS what --threads-per-rank reads. A value that only the launcher has set is
+ * removed (FSDP_LAUNCH_OMP_ENV). In a list such as 4,2, which has a number for each level of nested
+ * parallel regions, the first number counts; `fsdp launch` passes the whole list on to its ranks.
+ */
+static void choose_omp_threads(bool launches)
+{
+    const char *given = getenv("OMP_NUM_THREADS");
+    char first[16];
+    const size_t n = given ? strcspn(given, ",") : 0;
+    if (getenv(FSDP_LAUNCH_OMP_ENV)) {
+        unsetenv("OMP_NUM_THREADS");
+        unsetenv(FSDP_LAUNCH_OMP_ENV);
+    } else if (!launches && given && given[n] && n < sizeof first) {
+        snprintf(first, sizeof first, "%.*s", (int)n, given);
+        setenv("OMP_NUM_THREADS", first, 1);
+    }
+}
+
 static int run_command(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* write() beyond the limit of a file's size then returns an error */
@@ -48,10 +66,7 @@ static int run_command(int argc, char **argv)
      * starts would inherit the setting. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
-    if (getenv(FSDP_LAUNCH_OMP_ENV)) { /* see there */
-        unsetenv("OMP_NUM_THREADS");
-        unsetenv(FSDP_LAUNCH_OMP_ENV);
-    }
+    choose_omp_threads(strcmp(name, "launch") == 0);
     if (!fsdp_command_exists(name))
         return fsdp_command_unknown(name);
     return fsdp_command_run(argc - 1, argv + 1);

@@ -553,7 +553,8 @@ fsdp_status fsdp_report_summary(fsdp_trainer *t)
 static void append_command(const fsdp_trainer *t, fsdp_str *command)
 {
     const fsdp_train_config *c = t->config;
-    fsdp_str_printf(command, "fsdp generate --model ");
+    fsdp_shell_own_program(command);
+    fsdp_str_printf(command, " generate --model ");
     fsdp_shell_word(command, c->output);
     if (fsdp_dataset_uses(t->train_set) & FSDP_USES_CHAT)
         fsdp_str_printf(command, " --chat");

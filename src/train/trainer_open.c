@@ -30,21 +30,20 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-static bool is_inside(const char *path, const char *dir)
-{
-    size_t n = fsdp_path_length(dir);
-    return path && strncmp(path, dir, n) == 0 && path[n] == '/';
-}
-
-/* Create --output, the folder for the model, if --metrics, --profile or --plot is in it. These
- * files are written before the model is saved. */
-static fsdp_status make_output(const fsdp_train_config *c)
+/* Create the folders of --metrics, --profile and --plot. */
+static fsdp_status make_folders_of_files(const fsdp_train_config *c)
 {
     const char *files[] = {c->metrics, c->profile, c->plot};
-    for (size_t i = 0; c->save_model && i < FSDP_LENGTH(files); i++)
-        if (is_inside(files[i], c->output))
-            return fsdp_directory_make(c->output);
-    return FSDP_OK;
+    const char *const flags[] = {"metrics", "profile", "plot"};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; status == FSDP_OK && i < FSDP_LENGTH(files); i++) {
+        char *parent = files[i] ? fsdp_path_parent(files[i]) : NULL;
+        if (files[i])
+            status = parent ? fsdp_directory_make(parent) : FSDP_ERR_NOMEM;
+        fsdp_error_context(status, "--%s", flags[i]);
+        fsdp_free(parent);
+    }
+    return status;
 }
 
 /* Create --offload-dir, but not its parents, so that a mistyped parent is reported as an error. */
@@ -83,7 +82,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     }
     FSDP_TRY(status);
     FSDP_TRY(fsdp_checkpoint_check(t));
-    FSDP_TRY(make_output(c));
+    FSDP_TRY(make_folders_of_files(c));
     FSDP_TRY(make_offload_dir(t));
     FSDP_TRY(fsdp_trainer_check_tracking(c));
     if (c->plot) {

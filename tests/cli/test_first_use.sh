@@ -154,12 +154,24 @@ for texts in "'how do I'" 'how' "how 'do I'"; do
     check "not_$(echo "$texts" | tr -c 'a-zI\n' _)" sh -c '[ "$1" -eq 0 ] && ! grep -q "in quotes" err' sh "$rc"
 done
 on t5 --from-config --epochs 1 --output "my faq"
-expect the_end_says_what_to_try 0 "^try it: fsdp generate --model 'my faq' 'your text'$" out
-check it_can_be_run sh -c 'command=$(sed -n "s/^try it: fsdp //p" out); eval "$0 $command --max-new-tokens 1" >run 2>&1' "$fsdp"
+expect the_end_says_what_to_try 0 "^try it: ([^ ]*/)?fsdp generate --model 'my faq' 'your text'$" out
+check it_can_be_run sh -c 'command=$(sed -n "s/^try it: //p" out); eval "$command --max-new-tokens 1" >run 2>&1'
 expect no_validation_is_said 0 '^no validation loss: --validation-data FILE names rows to measure it on$' out
 check once [ "$(grep -c 'no validation loss' out)" -eq 1 ]
 on t5 --from-config --epochs 1 --output faq
-check a_plain_path_has_no_quotes grep -q "^try it: fsdp generate --model faq 'your text'$" out
+check a_plain_path_has_no_quotes grep -q "fsdp generate --model faq 'your text'$" out
+mkdir bin && cp "$fsdp" bin/fsdp
+for way in bin/fsdp fsdp; do
+    PATH=$dir/bin:$PATH "$way" train --model t5 --from-config --data faq.jsonl --epochs 1 --num-workers 0 --output faq.$$ >out 2>err
+    rm -rf faq.$$
+    check "a_program_on_the_path_is_named_alone_$(basename "$(dirname "$way")")" grep -q "^try it: fsdp generate" out
+done
+bin/fsdp train --model t5 --from-config --data faq.jsonl --epochs 1 --num-workers 0 --output faq2 --metrics new/er/m.jsonl >out 2>err
+rc=$?
+expect another_is_named_by_its_path 0 "^try it: bin/fsdp generate --model faq2 'your text'$" out
+check the_folder_of_metrics_is_made [ -s new/er/m.jsonl ]
+run train --model t5 --from-config --data faq.jsonl --epochs 1 --no-save-model --metrics faq.jsonl/m.jsonl
+expect a_folder_that_cannot_be_made_is_refused 1 'faq.jsonl' err
 on t5 --from-config --epochs 1 --validation-data faq.jsonl --no-save-model
 check not_with_validation sh -c '! grep -q "no validation loss" out'
 check without_a_model_there_is_nothing_to_try sh -c '! grep -q "^try it" out'
@@ -171,8 +183,8 @@ cp "$fixtures/chat/tokenizer.json" "$fixtures/chat/tokenizer_config.json" llama
 sed 's/question/prompt/; s/answer/completion/' faq.jsonl >lm.jsonl
 run train --model llama --from-config --data lm.jsonl --epochs 1 --num-workers 0 --output lm --task-prefix "it's: "
 cat >want <<'END'
-try it: fsdp generate --model lm --task-prefix 'it'\''s: ' 'your text'
+fsdp generate --model lm --task-prefix 'it'\''s: ' 'your text'
 END
-check a_causal_models_prefix_is_in_the_command grep -qxFf want out
+check a_causal_models_prefix_is_in_the_command grep -qFf want out
 check its_config_has_none [ -z "$(prefix lm)" ]
 tally

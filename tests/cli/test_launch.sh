@@ -117,6 +117,8 @@ threads() {
 }
 OMP_NUM_THREADS=3 capture "$fsdp" generate --model x --print-config
 threads omp_num_threads_is_the_default_of_threads '3 # environment OMP_NUM_THREADS'
+OMP_NUM_THREADS=4,2 capture "$fsdp" generate --model x --print-config
+threads of_nested_numbers_the_first_counts '4 # environment OMP_NUM_THREADS'
 OMP_NUM_THREADS=3 FSDP_THREADS_PER_RANK=2 capture "$fsdp" generate --model x --print-config
 threads of_which_ours_wins '2 # environment FSDP_THREADS_PER_RANK'
 run -n 2 "$fsdp" generate --model x --print-config

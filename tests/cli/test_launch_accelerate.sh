@@ -25,6 +25,7 @@ same() {
 # and the variables by which fsdp's own ranks meet.
 cat >torchrun <<'END'
 FSDP_LAUNCHER_PID
+FSDP_LAUNCH_OMP_DEFAULT=1
 FSDP_LAUNCH_ROUND=0
 FSDP_RENDEZVOUS
 GROUP_RANK=0

@@ -7,7 +7,7 @@ typedef struct expected {
     const char *path; /* "module.parameter" */
     int ndim;
     bool decays;
-    const char *class; /* of the module; NULL: "Layer" */
+    const char *class; /* class of the module; NULL: "Layer" */
 } expected;
 
 /* Names of T5, Llama, BERT and GPT-2, and some that only look like norms. */

@@ -246,20 +246,61 @@ TEST(a_device_that_cannot_read_them_refuses_them)
     fsdp_device_destroy(device);
 }
 
+/* A file with one weight in NF4, as bitsandbytes saves it. */
+static fsdp_status write_nf4(const char *path)
+{
+    static const char state[] = "{\"quant_type\": \"nf4\", \"blocksize\": 64, "
+                                "\"dtype\": \"float32\", \"shape\": [8, 8]}";
+    static const unsigned char packed[32];
+    static const float absmax[1] = {1};
+    const int64_t n = sizeof state - 1;
+    const struct {
+        fsdp_safetensors_spec spec;
+        const void *data;
+        size_t bytes;
+    } tensors[] = {
+        {{.name = "w", .dtype = FSDP_DTYPE_U8, .shape = (const int64_t[]){32, 1}, .ndim = 2},
+         packed,
+         sizeof packed},
+        {{.name = "w.absmax", .dtype = FSDP_DTYPE_F32, .shape = (const int64_t[]){1}, .ndim = 1},
+         absmax,
+         sizeof absmax},
+        {{.name = "w.quant_map",
+          .dtype = FSDP_DTYPE_F32,
+          .shape = (const int64_t[]){16},
+          .ndim = 1},
+         fsdp_nf4_levels,
+         sizeof fsdp_nf4_levels},
+        {{.name = "w.quant_state.bitsandbytes__nf4",
+          .dtype = FSDP_DTYPE_U8,
+          .shape = &n,
+          .ndim = 1},
+         state,
+         sizeof state - 1}};
+    fsdp_safetensors_spec specs[4];
+    fsdp_safetensors_writer *writer;
+    for (int i = 0; i < 4; i++)
+        specs[i] = tensors[i].spec;
+    FSDP_TRY(fsdp_safetensors_writer_create(path, specs, 4, &writer));
+    for (int i = 0; i < 4; i++)
+        FSDP_TRY(fsdp_safetensors_writer_write(writer, specs[i].name, 0, tensors[i].data,
+                                               tensors[i].bytes));
+    return fsdp_safetensors_writer_finish(writer);
+}
+
 /* Without memory for the name of a companion tensor, a weight in NF4 must not be taken for a plain
  * tensor of bytes. */
 TEST(running_out_of_memory_is_no_missing_companion)
 {
     fsdp_checkpoint_reader *reader;
+    const fsdp_checkpoint_entry *entry;
     fsdp_nf4_entry nf4;
-    ASSERT_OK(fsdp_checkpoint_open("tests/fixtures/nf4/bitsandbytes.safetensors", &reader));
-    const fsdp_checkpoint_entry *entry = NULL;
-    bool found = false;
-    for (size_t i = 0; i < fsdp_checkpoint_count(reader) && !found; i++) {
-        entry = fsdp_checkpoint_at(reader, i);
-        ASSERT_OK(fsdp_nf4_entry_find(reader, entry, &nf4, &found));
-    }
-    ASSERT(found);
+    char path[300];
+    bool found;
+    snprintf(path, sizeof path, "%s/model.safetensors", fsdp_test_dir(t));
+    ASSERT_OK(write_nf4(path));
+    ASSERT_OK(fsdp_checkpoint_open(path, &reader));
+    ASSERT_OK(fsdp_checkpoint_get(reader, "w", &entry));
     fsdp_status status = FSDP_ERR_NOMEM;
     for (long n = 1; status != FSDP_OK; n++) {
         ASSERT_INT(status, FSDP_ERR_NOMEM);
