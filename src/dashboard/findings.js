@@ -270,7 +270,9 @@ function stepText(slow, fast, inTokens) {
 // Return the reason of one kind as text, with the numbers of both runs and the option that helps.
 function reasonText(kind, slow, fast, known) {
     const a = splitOf(slow), b = splitOf(fast), there = text => ` (${fast.name}: ${text})`, share = (run, part) => percent(costsOf(run)[part] / run.total_s);
-    const ofStep = part => `${duration(a[part])} of a step${there(duration(b[part]))}, which is ${share(slow, part)} of its time${there(share(fast, part))}`;
+    const scale = known.inTokens ? slow.tokens_per_step / fast.tokens_per_step : 1;
+    const ofStep = part => scale < 0.8 || Math.abs(scale - 1) < 0.1 ? `${duration(a[part])} of a step${there(duration(b[part]))}`
+        : `${duration(1000 * a[part] / slow.tokens_per_step)} in 1000 tokens${there(duration(1000 * b[part] / fast.tokens_per_step))}`;
     switch (kind) {
     case "work":
         return workReason(slow, fast);
