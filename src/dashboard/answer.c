@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/dashboard/beneath.h"
 #include "src/dashboard/json_text.h"
@@ -211,6 +212,33 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
     return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
+static bool goes_on(const char *state)
+{
+    static const char *const last[] = {"ended", "failed", "gone", "silent"};
+    for (size_t i = 0; i < FSDP_LENGTH(last); i++)
+        if (strcmp(state, last[i]) == 0)
+            return false;
+    return true;
+}
+
+/* Return how many seconds the run has taken until now, or until its end, with everything that is
+ * outside of steps. Return NaN if this is not known. */
+static double seconds_of_run(const fsdp_dashboard_run *run, const char *state, double now)
+{
+    const double parts = run->seconds + run->validation_s + run->call_s + run->held_s;
+    double whole = run->total_s > parts ? run->total_s : parts, until = 0;
+    if (run->n_ranks && run->ranks[0]->started > 0) {
+        const fsdp_rank *first = run->ranks[0];
+        for (size_t i = 0; i < run->n_ranks; i++)
+            until = run->ranks[i]->time > until ? run->ranks[i]->time : until;
+        if (goes_on(state) && now > until)
+            until = now;
+        const double known = first->earlier_s + until - first->started;
+        whole = known > whole ? known : whole;
+    }
+    return whole > 0 ? whole : (double)NAN;
+}
+
 /* Return true if `stopped_s` of the rank is the time in which the rank was stopped, or waited for
  * its disk or for memory. If a rank has several threads or a GPU, its first thread also waits for
  * the other threads or for the GPU, and stopped_s includes this time. */
@@ -272,7 +300,6 @@ static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
     put_number(to, "save_s", run->call_s + run->held_s);
     put_number(to, "best_loss", run->best_loss);
     put_number(to, "best_step", run->best_step);
-    put_number(to, "total_s", run->total_s > 0 ? run->total_s : (double)NAN);
     put_number(to, "peak_host_mib", run->peak_host_mib > 0 ? run->peak_host_mib : (double)NAN);
     put_number(to, "bad_lines", (double)run->tail.bad);
     put_number(to, "read",
@@ -329,14 +356,15 @@ static void put_run(fsdp_str *to, const struct fsdp_board_content *c, const fsdp
                     int64_t since, double now)
 {
     const fsdp_dashboard_run *run = b->run;
-    const char *message;
+    const char *message, *state = state_of_run(run, now, &message);
     open_in(to, NULL, "{");
     put_number(to, "id", (double)run->id);
     put_string(to, "name", run->name);
     put_string(to, "folder", c->dirs[run->dir].path);
     put_string(to, "file", run->tail.path);
-    put_string(to, "state", state_of_run(run, now, &message));
+    put_string(to, "state", state);
     put_string(to, "message", message);
+    put_number(to, "total_s", seconds_of_run(run, state, now));
     put_place(to, run);
     put_number(to, "time", newest_time(run));
     put_number(to, "started", run->n_ranks ? run->ranks[0]->started : (double)NAN);

@@ -71,6 +71,8 @@ function bytes(value) {
 function duration(seconds) {
     if (seconds === null || seconds === undefined || !isFinite(seconds))
         return "–";
+    if (seconds === 0)
+        return "0 s";
     if (seconds < 999.5e-6)
         return threeDigits(seconds * 1e6) + " µs";
     if (seconds < 999.5e-3)

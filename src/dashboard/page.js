@@ -187,28 +187,28 @@ function fill(table, head, rows) {
 }
 
 const PARTS = [["compute", "computing"], ["core", "no core free"], ["stop", "stopped, or on disk"], ["wait", "waiting for other ranks"],
-    ["data", "waiting for data"], ["other", "validation and checkpoints"]];
+    ["data", "waiting for data"], ["validation", "validation"], ["save", "checkpoints"], ["rest", "loading, warm-up and the rest"]];
 
-// Return the parts of the time of a step in seconds: [[kind, seconds], ...]; null if the run has no
-// rank files.
-function partsOf(run) {
-    const split = splitOf(run);
-    return split && [["compute", split.compute], ["core", split.noCore], ["stop", split.stopped], ["wait", split.wait], ["data", split.data],
-        ["other", run.steps > 0 ? (run.validation_s + run.save_s) / run.steps : 0]];
+// Return the parts of the whole time of a run, in seconds for 1000 tokens, or for a step if runs do
+// not count tokens: [[kind, seconds], ...]; null if the run has no rank files.
+function partsOf(run, inTokens) {
+    const cost = run.steps > 0 ? costsOf(run) : null, work = workOf(run, inTokens) / (inTokens ? 1000 : 1);
+    return cost && cost.compute !== undefined ? [["compute", cost.compute], ["core", cost.noCore], ["stop", cost.stopped], ["wait", cost.wait], ["data", cost.data],
+        ["validation", cost.validation], ["save", cost.save], ["rest", cost.rest]].map(([kind, seconds]) => [kind, seconds / work]) : null;
 }
 
-// Return the bar with the parts of a run's step. The bars of all runs have the same scale: a run
-// whose steps take twice as long has a bar that is twice as long. `most` is the longest time of a
-// step among the runs.
-function splitBar(run, most) {
-    const parts = partsOf(run);
+// Return the bar with the parts of a run's time. The bars of all runs have the same scale: a run that
+// takes twice as long for as many tokens has a bar that is twice as long. `most` is the longest of
+// these times.
+function splitBar(run, most, inTokens) {
+    const parts = partsOf(run, inTokens);
     if (!parts)
         return el("span", {class: "note"}, "–");
     const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0) || 1;
     const text = parts.filter(([, seconds]) => seconds > 0.001 * whole).map(([kind, seconds]) =>
         `${PARTS.find(part => part[0] === kind)[1]} ${duration(seconds)} (${percent(seconds / whole)})`).join(", ");
-    const bar = svg("svg", {class: "split", viewBox: "0 0 150 12", preserveAspectRatio: "none", role: "img", "aria-label": "a step: " + text});
-    svg("title", {}, bar, text);
+    const bar = svg("svg", {class: "split", viewBox: "0 0 150 12", preserveAspectRatio: "none", role: "img", "aria-label": (inTokens ? "1000 tokens: " : "a step: ") + text});
+    svg("title", {}, bar, (inTokens ? "1000 tokens: " : "a step: ") + text);
     let at = 0;
     for (const [kind, seconds] of parts) {
         const width = seconds / most * 150;
@@ -238,19 +238,22 @@ function shownStep(step) {
 
 function drawRuns() {
     const runs = state.order.map(id => state.runs.get(id));
-    const speeds = runs.map(run => run.tokens_per_s || 0), by = runs.length ? rankBy(runs) : null;
+    const measured = runs.filter(run => run.steps > 0), by = runs.length ? rankBy(runs) : null, inTokens = measured.length > 0 && countsTokens(measured);
+    const speeds = runs.map(run => run.total_s > 0 && run.tokens_per_step > 0 ? workOf(run, true) / run.total_s : null), fastest = Math.max(...speeds);
     byId("runs-empty").hidden = runs.length > 0;
     byId("runs-empty").textContent = "No runs in these folders yet. A run appears here when 'fsdp train' writes with --metrics FILE or --report-to json.";
-    const parts = runs.map(run => partsOf(run) || []), wholes = parts.map(all => all.reduce((sum, [, seconds]) => sum + seconds, 0));
+    const parts = runs.map(run => partsOf(run, inTokens) || []), wholes = parts.map(all => all.reduce((sum, [, seconds]) => sum + seconds, 0));
     const most = Math.max(...wholes, 1e-9), used = PARTS.filter(([kind]) => parts.some((all, i) => all.some(part => part[0] === kind && part[1] > 0.002 * wholes[i])));
     byId("time-key").replaceChildren(...used.map(([kind, text]) => el("span", {}, el("i", {class: "swatch " + kind}), text)));
     const several = runs.length > 1, last = runs.map(lastLoss), losses = alignedNumbers(last), best = alignedNumbers(runs.map(run => run.best_loss));
-    const rates = alignedNumbers(runs.map(run => run.tokens_per_s)), times = alignedDurations(runs.map(run => run.step_s));
+    const rates = alignedNumbers(speeds), times = alignedDurations(runs.map(run => run.step_s));
     fill(byId("runs"), heads(["run", "The folder of a run below the named folders. The box shows or hides its curves; the name shows its details below.", "left"],
-        ["state", HELP.state, "left"], ["step", "Optimizer steps done, of how many."], ["training loss", "Mean of the last twentieth of the steps."],
+        ["state", HELP.state, "left"], ["step", "Optimizer steps done, of how many."], ["training loss" + (measured.length ? `, ${lastMeanText(measured)}` : ""), "Mean over the last twentieth of the steps, here. The summary of a run has the mean of its last epoch's steps, 'fsdp compare' shows that one, and --plot smooths over another window."],
         ["best validation loss", "The smallest loss of all validations."], ["at step", "The step of the smallest validation loss."],
-        ["tokens/s", "Tokens of all ranks in a second of training, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up."],
-        ["where the time goes", "A step, as a mean over ranks. The bars of all runs have one scale: a longer bar is a slower step. Validation and checkpoints are shared out among the steps.", "left"]),
+        ["total time", "From the start of the run to its end, or until now: loading, validation and checkpoints are included."],
+        ["tokens/s", "Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than 1.25 times as many. The curve of the throughput below leaves out what is between steps."],
+        ["tokens a step", "Mean over all steps, of all ranks and micro-steps, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up. Compare it only between runs with as many tokens a step."],
+        ["where the time goes", `The total time, as a mean over ranks, for ${inTokens ? "1000 tokens" : "a step"}. The bars of all runs have one scale: a longer bar is a slower run.`, "left"]),
         runs.map((run, i) => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});
@@ -260,9 +263,10 @@ function drawRuns() {
             return row([first, cell(stateText(run), "left " + stateKind(run.state)), cell(progressText(run)), cell(losses(last[i])),
                 cell(best(run.best_loss), several && state.result.best.has(run.id) && by.name === "validation loss" ? "top" : ""),
                 cell(run.best_step === null ? "–" : shownStep(run.best_step)),
-                cell(rates(run.tokens_per_s), several && state.result.slow.has(run.id) ? "low"
-                    : several && run.tokens_per_s > 0 && run.tokens_per_s === Math.max(...speeds) ? "top" : ""),
-                cell(times(run.step_s)), el("td", {class: "left"}, splitBar(run, most))],
+                cell(duration(run.total_s)),
+                cell(rates(speeds[i]), several && state.result.slow.has(run.id) ? "low" : several && speeds[i] > 0 && speeds[i] === fastest ? "top" : ""),
+                cell(run.tokens_per_step > 0 ? shownStep(Math.round(run.tokens_per_step)) : "–"),
+                cell(times(run.step_s)), el("td", {class: "left"}, splitBar(run, most, inTokens))],
                 {class: "pick " + (state.run === run.id ? "chosen " : "") + (state.hidden.has(run.id) ? "hid" : ""), onclick: event => {
                     if (!event.target.closest("input, button") && !String(getSelection()))
                         chooseRun(run.id);
@@ -308,7 +312,7 @@ function drawFindings() {
             item.append(...(Array.isArray(part) ? [el("b", {}, part[0])] : typeof part === "object" ? [runLink(part, true)] : withOptions(part)));
         for (const why of finding.why)
             if (why)
-                item.append(el("span", {class: "why"}, ...withOptions(why)));
+                item.append(el("span", {class: why.startsWith("• ") ? "why reason" : "why"}, ...withOptions(why)));
         return item;
     });
     for (const c of damaged)
@@ -327,14 +331,14 @@ function optionName(key) {
 // If there are fewer settings than runs, the table has a row for each run, like the table of runs.
 // Otherwise it has a row for each setting.
 function drawSettings() {
-    const runs = shownRuns(), rows = differingSettings(runs), text = value => value === "" ? "(empty)" : String(value);
+    const runs = shownRuns(), rows = differingSettings(runs);
     byId("differences").hidden = rows.length === 0;
     if (rows.length < runs.length)
         fill(byId("settings"), heads(["run", "", "left"], ...rows.map(([key]) => [optionName(key), "", "left"])), runs.map((run, i) =>
-            row([el("td", {class: "name"}, el("i", {class: "swatch " + color(run)}), runLink(run, false)), ...rows.map(([, values]) => cell(text(values[i]), "left"))])));
+            row([el("td", {class: "name"}, el("i", {class: "swatch " + color(run)}), runLink(run, false)), ...rows.map(([, values]) => cell(values[i], "left"))])));
     else
         fill(byId("settings"), heads("setting", ...runs.map(run => run.name)), rows.map(([key, values]) =>
-            row([cell(optionName(key)), ...values.map(value => cell(text(value)))])));
+            row([cell(optionName(key)), ...values.map(value => cell(value))])));
 }
 
 // ---- curves ----

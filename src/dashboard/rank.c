@@ -102,8 +102,12 @@ static int64_t count_from(fsdp_json_node line, const char *key)
     return value >= 0 && value < 0x1p53 ? (int64_t)value : 0;
 }
 
-static void take_start(fsdp_rank *r, fsdp_json_node line)
+/* Take the first line of a run. `before` is the time of the previous line, which is the last line
+ * of an earlier run that this run continues. */
+static void take_start(fsdp_rank *r, fsdp_json_node line, double before)
 {
+    if (r->started > 0)
+        r->earlier_s += at_least_zero(before - r->started);
     r->started = fsdp_line_number(line, "time", 0);
     r->world_size = count_from(line, "world_size");
     r->pid = count_from(line, "pid");
@@ -192,11 +196,12 @@ static fsdp_status take_line(void *context, fsdp_json_node line)
     fsdp_rank *r = reads->rank;
     char kind[32];
     fsdp_line_text(line, "kind", kind, sizeof kind);
+    const double before = r->time;
     reads->changed = true;
     r->time = fsdp_line_number(line, "time", r->time);
     r->step = fsdp_line_number(line, "step", r->step);
     if (strcmp(kind, "start") == 0) {
-        take_start(r, line);
+        take_start(r, line, before);
     } else if (strcmp(kind, "rank") == 0) {
         take_rank(r, line);
     } else if (strcmp(kind, "units") == 0) {
@@ -216,7 +221,7 @@ static void restart(void *context)
     free_units(r);
     r->n_samples = 0;
     r->sample_lines = r->last_lines = 0;
-    r->step = r->time = 0;
+    r->step = r->time = r->started = r->earlier_s = 0;
     r->state[0] = r->message[0] = 0;
     r->ended = r->saw_step = r->only_first = false;
     clear_sums(r);

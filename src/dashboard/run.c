@@ -91,6 +91,7 @@ static fsdp_status take_step(fsdp_dashboard_run *run, fsdp_json_node line, doubl
     if (run->steps == 0)
         run->first_seconds = run->seconds;
     run->steps++;
+    run->has_summary = false; /* a summary before this line is that of an earlier run */
     run->tokens += fsdp_line_number(line, "tokens", 0);
     return add_points(run, "train/", line, step);
 }
@@ -143,7 +144,7 @@ static fsdp_status take_line(void *context, fsdp_json_node line)
         take_save(run, line, step);
     if (strcmp(kind, "summary") == 0) {
         run->has_summary = true;
-        run->total_s = fsdp_line_number(line, "total_s", 0);
+        run->total_s += fsdp_line_number(line, "total_s", 0);
         run->peak_host_mib = fsdp_line_number(line, "peak_host_mib", 0);
     }
     return FSDP_OK;

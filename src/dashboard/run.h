@@ -42,10 +42,11 @@ typedef struct fsdp_dashboard_run {
     double validations, validation_s;
     /* Number of saves, and the time that training lost during the calls and afterwards. */
     double saves, call_s, held_s;
-    double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
-    double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
-    bool has_summary;              /* the run wrote that it has ended */
-    double total_s, peak_host_mib; /* from the summary; 0 without one */
+    double best_loss, best_step; /* smallest validation loss; NaN if there was no validation */
+    double changed_at;           /* when the file of metrics changed last: seconds since 1970 */
+    bool has_summary;            /* the run wrote that it has ended */
+    double total_s; /* sum over the summaries of the run and of those it continues, in seconds */
+    double peak_host_mib;                      /* from the newest summary; 0 without one */
     fsdp_run_save saved[FSDP_RUN_CHECKPOINTS]; /* [n_saved] in ascending order of time */
     size_t n_saved;
 

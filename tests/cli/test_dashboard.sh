@@ -70,6 +70,7 @@ check the_curves_are_there grep -q '"train/loss":{"step":\[1,2,3,4\]' out
 check the_hostile_name_is_escaped grep -q '"name":"\\u003cscript\\u003ealert(1)\\u003cscript\\u003e"' out
 check the_checkpoint_is_verified grep -q '"path":"saved/checkpoint-4".*"verdict":"good"' out
 check both_ranks_are_counted grep -q '"ranks":\[\[0,3,.*\[1,3,' out
+check the_whole_time_is_answered grep -Eq '"total_s":[0-9]*\.?[0-9]*[1-9]' out
 check a_link_is_no_log sh -c "grep -q 'rank.log' out && ! grep -q 'link.log' out"
 run_id=$(sed -n 's/.*"runs":\[{"id":\([0-9]*\).*/\1/p' out)
 log_id=$(sed -n 's/.*"logs":\[{"id":\([0-9]*\).*/\1/p' out)
@@ -130,6 +131,52 @@ wait $server
 rc=$?
 check ctrl_c_ends_it test $rc -eq 0
 check it_says_nothing_else test ! -s page.err
+
+# --- why a run is slow, from files to the words of the page ---
+# put_run NAME SECONDS TOKENS BATCH VALIDATIONS SAVES: writes the files of a run of 40 steps and one
+# rank, whose validations and saves take 3 s each. Each run spends 5 s on loading.
+put_run() {
+    mkdir -p "slow/$1/metrics.ranks"
+    seq 40 | sed "s/.*/{\"kind\": \"step\", \"step\": &, \"loss\": 2, \"tokens\": $3, \"seconds\": $2}/" >"slow/$1/metrics.jsonl"
+    seq 40 | head -n "$5" | sed 's/.*/{"kind": "validation", "step": 40, "loss": 2, "seconds": 3}/' >>"slow/$1/metrics.jsonl"
+    seq 40 | head -n "$6" | sed 's/.*/{"kind": "checkpoint", "step": 40, "seconds": 3, "call_seconds": 3}/' >>"slow/$1/metrics.jsonl"
+    echo "{\"config\": {\"batch-size\": \"$4\", \"evaluation-steps\": \"0\"}}" >"slow/$1/metrics.ranks/run.json"
+    {
+        echo '{"kind": "start", "time": 1000, "world_size": 1, "rank": 0, "threads": 1, "device": "cpu"}'
+        seq 40 | awk -v s="$2" '{ printf "{\"kind\": \"rank\", \"time\": %f, \"state\": \"training\", \"step\": %d, \"steps\": 1, \"seconds\": %s, \"cpu_s\": %s}\n", 1005 + $1 * s, $1, s, s }'
+        awk -v s="$2" -v n=$(($5 + $6)) 'BEGIN { printf "{\"kind\": \"end\", \"time\": %f, \"state\": \"ended\", \"step\": 40}\n", 1005 + 40 * s + 3 * n }'
+    } >"slow/$1/metrics.ranks/0.jsonl"
+}
+put_run all_well 2 400 4 0 0
+put_run like_it 2 400 4 0 0
+put_run like_it_too 2 400 4 1 1
+put_run one_row 1.5 100 1 0 0
+put_run validates 2 400 4 20 0
+put_run saves 2 400 4 0 30
+"$fsdp" dashboard slow --port 0 --address-only >page.address 2>page.err &
+server=$!
+address page.address
+for _ in $(seq 100); do
+    get "/$token/runs?since=0"
+    [ "$(grep -o '"read":1,' out | wc -l)" -eq 6 ] && [ "$(grep -o '"state":"ended"' out | wc -l)" -eq 6 ] && break
+    sleep 0.05
+done
+kill -INT $server
+wait $server
+check the_whole_times_are_those_of_the_ranks test "$(grep -o '"total_s":[0-9.]*' out | sort | tr '\n' ' ')" = \
+    '"total_s":145 "total_s":175 "total_s":65 "total_s":85 "total_s":85 "total_s":91 '
+node=$(command -v node || command -v nodejs)
+if [ -z "$node" ]; then
+    skip findings_of_files "no Node.js here (apt-get install nodejs)"
+else
+    tr -d '\r' <out | sed -n 's/^{/{/p' >answer
+    "$node" "$root/tests/dashboard/findings.js" "$root" answer >findings
+    says_of() { check "$1" grep -Eq -- "$2" findings; }
+    says_of a_small_batch_is_the_reason 'Slow: .one_row. makes 61\.54 tokens/s .*188\.2 tokens/s.* a step has only 100 tokens \(all_well: 400\), because --batch-size is 1 \(all_well: 4\)'
+    says_of validations_are_the_reason 'Slow: .validates. .*60\.0 s: 20 validations take 41 % of its time \(all_well: 0 validations, 0 %\)'
+    says_of checkpoints_are_the_reason 'Slow: .saves. .*90\.0 s: saving 30 checkpoints takes 51 % of its time'
+    check the_others_are_not_slow test "$(grep -c '^Slow' findings)" -eq 3
+fi
 
 # --- words of the command ---
 run dashboard

@@ -1,5 +1,7 @@
 // Tests of what the page of `fsdp dashboard` finds in the numbers of runs, and of its axes, without a
 // browser. usage: node tests/dashboard/findings.js REPOSITORY. Prints "ok NAME" or "FAIL NAME: why".
+// With a second argument, a file with an answer of the server to /runs, it prints what the page finds
+// in that answer, and tests nothing.
 "use strict";
 const fs = require("fs"), path = require("path"), vm = require("vm");
 
@@ -17,7 +19,7 @@ function check(name, holds, found) {
 let ids = 0;
 function makeRun(name, more, ranks) {
     const step = more.step_s || 1;
-    return {id: ++ids, name, state: "ended", step: 100, steps: 100, seconds: 100 * step, step_s: step, tokens_per_s: 1000 / step, tokens_per_step: 1000,
+    return {id: ++ids, name, state: "ended", step: 100, steps: 100, seconds: 100 * step, step_s: step, tokens_per_s: 1000 / step, tokens_per_step: 1000, total_s: 100 * step,
         validation_s: 0, validations: 3, save_s: 0, saves: 0, bad_lines: 0, best_loss: null, best_step: null, message: null, host: "here", here: true,
         copied: false, world_size: 2, description: {config: {lr: "0.1"}}, curves: {},
         ranks: (ranks || [[0, 0, 0, 0], [0, 0, 0, 0]]).map((r, i) => [i, 100, 100 * step, ...r.map(v => v === null ? null : 100 * v)]), ...more};
@@ -31,6 +33,12 @@ function compared(...runs) {
         text: result.findings.map(f => [textOf(f), ...f.why].join(" | ")).join("\n")};
 }
 const validated = (name, losses, more) => makeRun(name, {best_loss: Math.min(...losses), best_step: 90, curves: {"eval/loss": {mean: losses}}, ...more});
+
+if (process.argv.length > 3) {
+    const answer = fs.readFileSync(process.argv[3], "utf8");
+    console.log(compared(...JSON.parse(answer.slice(answer.indexOf("{"))).runs).text);
+    process.exit(0);
+}
 
 // ---- the best run ----
 let r = compared(validated("a", [2.54, 2.53, 2.507]), validated("b", [2.52, 2.504]), validated("c", [2.62, 2.61, 2.6]));
@@ -54,7 +62,7 @@ check("damaged_lines_are_several", /: 2 lines of its file of metrics are damaged
 const crowded = [[0.2, 0, 1.2, 0], [0.2, 0, 1.2, 0]], calm = [[0.2, 0, 0.1, 0], [0.2, 0, 0.1, 0]];
 r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2}, crowded), makeRun("middle", {step_s: 1.1}, calm), makeRun("slower", {step_s: 1.9}, crowded));
 check("a_second_slow_run_is_slow_too", r.names("slow") === "slow,slower" && (r.text.match(/^Slow: /gm) || []).length === 2, r.text);
-check("a_run_without_cores_says_so_with_times", /A step takes 2\.20 s: 36 % computing, 55 % without a core/.test(r.text) && /had no core for 1\.20 s of a step \(fast: 100 ms\)/.test(r.text), r.text);
+check("a_run_without_cores_says_so_with_times", /A step takes 2\.20 s for 1,000 tokens: 36 % computing, 55 % without a core/.test(r.text) && /110 s: it was ready to run but had no core for 1\.20 s of a step \(fast: 100 ms\)/.test(r.text), r.text);
 r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2}, calm));
 check("without_evidence_no_cause_is_named", /no setting that costs time differs, and the files do not say why/.test(r.text) && !/other programs/.test(r.text), r.text);
 r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2, host: "there"}, calm));
@@ -64,6 +72,64 @@ check("most_runs_are_not_slow", r.names("slow").length === 1, r.names("slow"));
 r = compared(...[..."abcdef"].map(name => makeRun(name, {}, calm)), ...[..."uvwxy"].map((name, i) => makeRun(name, {step_s: 3 + i}, calm)));
 check("the_fourth_slow_run_is_only_named", r.names("slow") === "u,v,w,x,y" && /Slow, too: \[v\] and \[u\]\./.test(r.text), r.text);
 
+// The table of synthetic runs: what one run has more than the other, and what the page says. The fast
+// run has 100 steps of 1 s and 1000 tokens, and 10 s outside of steps.
+const config = more => ({description: {config: {"batch-size": "4", "evaluation-steps": "0", "save-steps": "0", "async-save": "false", "num-workers": "0", "max-steps": "100", epochs: "inf", ...more}}});
+const fast = (more, ranks) => makeRun("fast", {total_s: 110, validations: 0, ...config({}), ...more}, ranks || calm);
+const table = [
+    // A small batch: a step takes less time and lacks a core for less time than that of the fast run.
+    ["batch_1", {step_s: 0.6, total_s: 70, tokens_per_step: 250, ...config({"batch-size": "1"})}, [[0.1, 0, 0.4, 0], [0.1, 0, 0.4, 0]], [[0.2, 0, 0.76, 0], [0.2, 0, 0.76, 0]],
+        [/^Slow: \[slow\] makes 357\.1 tokens\/s over its whole time, \[fast\] 2\.5 times as many \(909\.1 tokens\/s\)\. Main reason: a step of only 250 tokens\./m,
+            /It took 70\.0 s for 25,000 tokens, fast takes 27\.5 s for as many\./, /35\.0 s: a step has only 250 tokens \(fast: 1,000\), because --batch-size is 1 \(fast: 4\)\. It takes 60 % of the time/,
+            /A larger --batch-size makes more/, /7\.50 s: loading/], [/: it was ready to run/, /it computes/]],
+    // A small batch, and no core: here the slow run lacks a core for longer than a whole step of the fast one.
+    ["batch_1_and_no_core", {step_s: 2.5, total_s: 260, tokens_per_step: 250, ...config({"batch-size": "1"})}, [[0.1, 0, 2, 0], [0.1, 0, 2, 0]], calm,
+        [/2 min 30 s: it was ready to run but had no core for 2\.00 s of a step \(fast: 100 ms\)[^|]*\| • 75\.0 s: a step has only 250 tokens/], []],
+    ["validations", {total_s: 200, validations: 12, validation_s: 90, ...config({"evaluation-steps": "5"})}, calm, calm,
+        [/Main reason: 12 validations\./, /90\.0 s: 12 validations take 45 % of its time \(fast: 0 validations, 0 %\)\. A larger --evaluation-steps \(it is 5; fast: after each epoch\)/, /--max-validation-samples/],
+        [/A step takes/, /loading/, /spends/]],
+    ["saves", {total_s: 240, saves: 40, save_s: 130, ...config({"save-steps": "1"})}, calm, calm,
+        [/2 min 10 s: saving 40 checkpoints takes 54 % of its time \(fast: 0 checkpoints, 0 %\)\. --async-save .*a larger --save-steps \(it is 1; fast: off\) saves less often/], [/spends/, /A step takes/]],
+    ["async_saves", {total_s: 240, saves: 40, save_s: 130, ...config({"save-steps": "1", "async-save": "true"})}, calm, calm, [/a larger --save-steps/], [/--async-save writes/]],
+    ["saves_and_validations", {total_s: 240, saves: 40, save_s: 30, validations: 5, validation_s: 100}, calm, calm, [/100 s: 5 validations .*\| • 30\.0 s: saving 40 checkpoints/], [/A step takes/]],
+    ["no_core", {step_s: 2.2, total_s: 230}, [[0.2, 0, 1.3, 0], [0.2, 0, 1.3, 0]], calm, [/2 min 0 s: it was ready to run but had no core for 1\.30 s of a step/, /--threads-per-rank/], [/: it computes/, /validation takes/]],
+    ["data_waits", {step_s: 2.2, total_s: 230}, [[0.2, 1.2, 0.1, 0], [0.2, 1.2, 0.1, 0]], calm, [/2 min 0 s: it waits for data for 1\.20 s of a step \(fast: 0 s\)/, /More --num-workers \(now 0\)/], [/had no core/]],
+    ["peers", {step_s: 2.2, total_s: 230}, [[1.4, 0, 0.1, 0], [1.4, 0, 0.1, 0]], calm, [/2 min 0 s: the ranks wait for each other for 1\.40 s of a step \(fast: 200 ms\)/], [/: it computes/]],
+    ["loading", {steps: 10, step: 10, seconds: 10, total_s: 30}, calm, calm, [/19\.0 s: loading.* take 20\.0 s, 67 % of its time \(fast: 10\.0 s, 9\.1 %\)\. It has made 10 steps, fast 100; in a longer run this weighs less/], []],
+    ["nothing_differs", {step_s: 2.2, total_s: 230}, calm, calm, [/2 min 0 s: it computes 2\.7 times as long; no setting that costs time differs, and the files do not say why\./], [/--batch-size/, /had no core/]],
+];
+for (const [name, more, slowRanks, fastRanks, has, hasNot] of table) {
+    const slow = makeRun("slow", {validations: 0, ...config({}), ...more}, slowRanks), steps = slow.steps;
+    slow.seconds = steps * slow.step_s;
+    r = compared(fast({}, fastRanks), slow);
+    const missing = has.filter(pattern => !pattern.test(r.text)), wrong = hasNot.filter(pattern => pattern.test(r.text));
+    check("reason_" + name, r.names("slow") === "slow" && !missing.length && !wrong.length && r.found.filter(f => f.kind === "slow").length === 1, [missing.map(String), wrong.map(String), r.text]);
+}
+r = compared(fast({}), makeRun("slow", {total_s: 530, step_s: 5.2, tokens_per_step: 2000, ...config({"batch-size": "8"})}, [[0.4, 0, 3, 0], [0.4, 0, 3, 0]]));
+check("a_step_with_more_tokens_is_compared_for_as_many", /had no core for 1\.50 s in 1000 tokens \(fast: 100 ms\)/.test(r.text) && !/--batch-size/.test(r.text), r.text);
+r = compared(fast({}), makeRun("slow", {total_s: 115, tokens_per_s: 5000, ...config({})}, calm));
+check("runs_of_the_same_whole_time_are_not_slow", r.names("slow") === "", r.text);
+r = compared(fast({tokens_per_step: null, tokens_per_s: null}), makeRun("slow", {total_s: 210, step_s: 2, tokens_per_step: null, tokens_per_s: null, ...config({})}, calm));
+check("runs_without_tokens_are_compared_by_steps", /\[slow\] takes 2\.10 s a step over its whole time, \[fast\] 1\.10 s a step, 1\.9 times as fast/.test(r.text) && !/token/.test(r.text), r.text);
+r = compared(fast({ranks: []}), makeRun("slow", {total_s: 210, step_s: 2, ranks: []}));
+check("without_rank_files_the_page_says_so", /its steps take 2\.00 s \(fast: 1\.00 s\)\. It wrote nothing about its ranks/.test(r.text), r.text);
+r = compared(fast({}), makeRun("b", {total_s: 112, validations: 4, validation_s: 40, seconds: 70, ...config({"evaluation-steps": "5"})}, calm));
+check("validations_of_a_run_that_is_not_slow_have_advice_too", r.names("slow") === "" && /\[b\] spends 36 % of its time in 4 validations \(fast: 0 %\)\. \| A larger --evaluation-steps \(it is 5\)/.test(r.text), r.text);
+
+// ---- unequal runs, the mean of the loss, and values of settings ----
+r = compared(validated("a", [2.5]), validated("b", [3], {step: 40, steps: 40, tokens_per_step: 84}));
+check("an_uneven_comparison_is_said_to_be_uneven", /uneven, because the runs have not trained equally long: a 100 steps \(1\.000e\+5|100 k tokens\), b 40 steps \(3360 tokens\)\./.test(r.text), r.text);
+check("an_even_one_is_not", !/uneven/.test(compared(validated("a", [2.5]), validated("b", [3])).text), "");
+const trained = (name, n, loss, points) => makeRun(name, {curves: {"train/loss": {step: Array.from({length: points || n}, (_, i) => (i + 1) * n / (points || n)), mean: Array(points || n).fill(loss), not_finite: 0}}, steps: n, step: n});
+r = compared(trained("a", 60, 2), trained("b", 60, 3));
+check("the_mean_of_the_training_loss_is_named", /\[a\] with a training loss of 2\.000 at step 60 \(mean of the last 3 steps\)/.test(r.text), r.text);
+r = compared(trained("a", 60, 2), trained("b", 2000, 3, 500));
+check("means_of_different_lengths_are_named", /\(mean of the last 3 to 100 steps\)/.test(r.text), r.text);
+const words = page.differingSettings([makeRun("a", config({"max-steps": "-1", epochs: "2", "evaluation-steps": "5", "task-prefix": ""})), makeRun("b", config({"task-prefix": "x"})),
+    makeRun("c", config({"eval-strategy": "no", "task-prefix": "x"}))]).map(([key, values]) => `${key}: ${values.join(", ")}`).join("; ");
+check("values_of_settings_are_words", /max-steps: no limit, 100, 100/.test(words) && /epochs: 2, no limit, no limit/.test(words) && /evaluation-steps: 5, after each epoch, off/.test(words)
+    && /task-prefix: not given, x, x/.test(words), words);
+
 // ---- ranks that keep the others waiting ----
 const alone = ranks => compared(makeRun("a", {}, ranks)).text;
 check("a_stopped_rank_is_named", /rank 1 is busy 2\.0 times as long .*It neither ran nor was ready to run in 50 % of a step/.test(alone([[0.5, 0, 0, 0], [0, 0, 0, 0.5]])), alone([[0.5, 0, 0, 0], [0, 0, 0, 0.5]]));
@@ -72,9 +138,9 @@ check("a_rank_that_waits_for_data_is_named", /rank 0 is busy .*It waits for data
 check("a_stopped_rank_is_named_if_others_are_as_busy", /rank 1 neither ran nor was ready to run in 26 % of a step; the others wait for it/.test(alone([[0.5, 0, 0.4, 0], [0.5, 0, 0.2, 0.26]])), alone([[0.5, 0, 0.4, 0], [0.5, 0, 0.2, 0.26]]));
 check("even_ranks_are_not_named", !/rank [01]/.test(alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]])), alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]]));
 r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2}, [[1.2, 0, 0.5, 0], [0.9, 0, 0.3, 0.6]]));
-check("a_slow_run_names_its_stopped_rank_once", /The others wait for rank 1/.test(r.text) && (r.text.match(/rank 1/g) || []).length === 1, r.text);
+check("a_slow_run_names_its_stopped_rank_once", /the others wait for rank 1/.test(r.text) && (r.text.match(/rank 1/g) || []).length === 1, r.text);
 r = compared(makeRun("fast", {}, [[0, 0, 0, 0]]), makeRun("slow", {step_s: 2}, [[0, 0, 0.1, 1]]));
-check("a_slow_run_of_one_rank_has_no_others", /It neither ran nor was ready to run in 50 % of a step/.test(r.text) && !/others wait/.test(r.text), r.text);
+check("a_slow_run_of_one_rank_has_no_others", /100 s: it neither ran nor was ready to run in 50 % of a step \(fast: 0 %\)/.test(r.text) && !/others wait/.test(r.text), r.text);
 
 // ---- runs that say no more ----
 r = compared(makeRun("a", {state: "gone"}));

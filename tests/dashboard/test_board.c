@@ -1,6 +1,7 @@
 /* What the dashboard finds in folders and answers: runs, checkpoints and logs, hostile names, links
  * that lead elsewhere, and which requests are let in. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,66 @@ TEST(runs_are_found_and_their_curves_answered)
     ASSERT_OK(ask_runs(board, since, &doc));
     ASSERT(!fsdp_json_has(run_of(doc, 0), "curves"));
     ASSERT(fsdp_json_has(fsdp_json_find(run_of(doc, 1), "curves"), "eval/loss"));
+    fsdp_json_destroy(doc);
+    fsdp_board_destroy(board);
+    folder_close(&f);
+}
+
+/* The whole time of a run includes what is outside of its steps, and the earlier runs that it
+ * continues. */
+TEST(the_whole_time_of_a_run_is_answered)
+{
+    static const char start[] = "{\"kind\": \"start\", \"time\": 1000, \"world_size\": 1}\n",
+                      end[] = "{\"kind\": \"end\", \"time\": 1030, \"state\": \"ended\"}\n",
+                      later[] = "{\"kind\": \"start\", \"time\": 5000, \"world_size\": 1}\n",
+                      failed[] = "{\"kind\": \"end\", \"time\": 5012, \"state\": \"failed\"}\n",
+                      summary[] = "{\"kind\": \"summary\", \"step\": 2, \"total_s\": 31}\n";
+    char going[128];
+    folder f;
+    fsdp_board *board;
+    fsdp_json *doc;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(going, sizeof going, "{\"kind\": \"start\", \"time\": %.0f, \"world_size\": 1}\n",
+             (double)now.tv_sec - 100);
+    folder_open(t, &f);
+    folder_put(&f, "a_ended.jsonl", STEP_1 STEP_2);
+    folder_make(&f, "a_ended.ranks");
+    folder_put(&f, "a_ended.ranks/0.jsonl", start);
+    folder_add(&f, "a_ended.ranks/0.jsonl", end);
+    folder_put(&f, "b_summary.jsonl", STEP_1 STEP_2);
+    folder_add(&f, "b_summary.jsonl", summary);
+    folder_put(&f, "c_continued.jsonl", STEP_1 STEP_2);
+    folder_add(&f, "c_continued.jsonl", summary);
+    folder_add(&f, "c_continued.jsonl", STEP_2);
+    folder_make(&f, "c_continued.ranks");
+    folder_put(&f, "c_continued.ranks/0.jsonl", start);
+    folder_add(&f, "c_continued.ranks/0.jsonl", end);
+    folder_add(&f, "c_continued.ranks/0.jsonl", later);
+    folder_add(&f, "c_continued.ranks/0.jsonl", failed);
+    folder_put(&f, "d_going.jsonl", STEP_1 STEP_2);
+    folder_make(&f, "d_going.ranks");
+    folder_put(&f, "d_going.ranks/0.jsonl", going);
+    snprintf(going, sizeof going, "{\"kind\": \"rank\", \"time\": %.0f, \"state\": \"training\"}\n",
+             (double)now.tv_sec - 3);
+    folder_add(&f, "d_going.ranks/0.jsonl", going);
+    folder_put(&f, "e_steps.jsonl", STEP_1 STEP_2);
+    ASSERT_OK(open_board(&f, &board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_STR(text_of(run_of(doc, 0), "name"), "a_ended");
+    ASSERT_INT((int64_t)number_of(run_of(doc, 0), "total_s"), 30);
+    ASSERT_STR(text_of(run_of(doc, 1), "name"), "b_summary");
+    ASSERT_INT((int64_t)number_of(run_of(doc, 1), "total_s"), 31);
+    ASSERT_STR(text_of(run_of(doc, 1), "state"), "ended");
+    ASSERT_STR(text_of(run_of(doc, 2), "name"), "c_continued");
+    ASSERT_INT((int64_t)number_of(run_of(doc, 2), "total_s"), 42);
+    ASSERT_STR(text_of(run_of(doc, 2), "state"), "failed");
+    ASSERT_STR(text_of(run_of(doc, 3), "name"), "d_going");
+    const double since_start = number_of(run_of(doc, 3), "total_s");
+    ASSERT(since_start >= 100 && since_start < 110);
+    ASSERT_STR(text_of(run_of(doc, 4), "name"), "e_steps");
+    const double of_steps = number_of(run_of(doc, 4), "total_s");
+    ASSERT(fabs(of_steps - number_of(run_of(doc, 4), "seconds")) < 1e-6 && of_steps > 0);
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);
