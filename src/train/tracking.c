@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
@@ -69,15 +70,33 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 
 /* ---- checks before the run ---- */
 
+/* Set *missing to true if the folder of the file `path` does not exist, otherwise to false. If it
+ * does not exist, also check that it can be created. */
+static fsdp_status check_parent(const char *flag, const char *path, bool *missing)
+{
+    char *parent = fsdp_path_parent(path);
+    if (!parent)
+        return fsdp_error_nomem();
+    *missing = !fsdp_path_exists(parent);
+    const fsdp_status status =
+        *missing ? fsdp_atomic_directory_check(parent, FSDP_EXISTING_UPDATE) : FSDP_OK;
+    fsdp_error_context(status, "--%s", flag);
+    fsdp_free(parent);
+    return status;
+}
+
 /* Check that the file `path` can be written, without changing it. A pipe or a device is not opened,
  * since another program may be at its other end. */
 static fsdp_status check_file(const char *flag, const char *path)
 {
     struct stat st;
     const bool exists = stat(path, &st) == 0;
-    bool good;
+    bool good, missing;
     if (!exists && fsdp_path_exists(path))
         return FSDP_OK; /* `path` may be a symbolic link whose target does not exist yet */
+    FSDP_TRY(check_parent(flag, path, &missing));
+    if (missing)
+        return FSDP_OK;
     if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         good = access(path, W_OK) == 0;
     } else {
@@ -89,6 +108,19 @@ static fsdp_status check_file(const char *flag, const char *path)
             unlink(path);
     }
     return good ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--%s %s: %s", flag, path, strerror(errno));
+}
+
+/* Check that the picture `path`, which is replaced as a whole, can be written. */
+static fsdp_status check_plot(const char *path)
+{
+    bool missing;
+    fsdp_atomic_file *file;
+    FSDP_TRY(check_parent("plot", path, &missing));
+    if (missing)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &file));
+    fsdp_atomic_file_discard(file);
+    return FSDP_OK;
 }
 
 static bool has_rows(const char *path)
@@ -147,6 +179,8 @@ fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *c)
         FSDP_TRY(check_file("metrics", c->metrics));
     if (c->profile)
         FSDP_TRY(check_file("profile", c->profile));
+    if (c->plot)
+        FSDP_TRY(check_plot(c->plot));
     return fsdp_train_has_logging_dir(c) ? check_logging_dir(c) : FSDP_OK;
 }
 
@@ -226,12 +260,28 @@ static fsdp_status open_in(fsdp_trainer *t, const char *dir)
     return status;
 }
 
+/* Create the folders of --metrics, --profile and --plot. */
+static fsdp_status make_folders_of_files(const fsdp_train_config *c)
+{
+    const char *const files[] = {c->metrics, c->profile, c->plot};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; status == FSDP_OK && i < FSDP_LENGTH(files); i++) {
+        char *parent = files[i] ? fsdp_path_parent(files[i]) : NULL;
+        if (files[i])
+            status = parent ? fsdp_directory_make(parent) : fsdp_error_nomem();
+        fsdp_free(parent);
+    }
+    return status;
+}
+
 fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     char *dir = NULL;
-    if (!fsdp_trainer_is_first(t) ||
-        (!c->metrics && !c->tracker_command && !fsdp_train_has_logging_dir(c)))
+    if (!fsdp_trainer_is_first(t))
+        return FSDP_OK;
+    FSDP_TRY(make_folders_of_files(c));
+    if (!c->metrics && !c->tracker_command && !fsdp_train_has_logging_dir(c))
         return FSDP_OK;
     if (fsdp_train_has_logging_dir(c))
         FSDP_TRY(choose_folder(t, &dir));

@@ -30,22 +30,6 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* Create the folders of --metrics, --profile and --plot. */
-static fsdp_status make_folders_of_files(const fsdp_train_config *c)
-{
-    const char *files[] = {c->metrics, c->profile, c->plot};
-    const char *const flags[] = {"metrics", "profile", "plot"};
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; status == FSDP_OK && i < FSDP_LENGTH(files); i++) {
-        char *parent = files[i] ? fsdp_path_parent(files[i]) : NULL;
-        if (files[i])
-            status = parent ? fsdp_directory_make(parent) : FSDP_ERR_NOMEM;
-        fsdp_error_context(status, "--%s", flags[i]);
-        fsdp_free(parent);
-    }
-    return status;
-}
-
 /* Create --offload-dir, but not its parents, so that a mistyped parent is reported as an error. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
@@ -69,7 +53,6 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
-    fsdp_atomic_file *file;
     fsdp_existing existing =
         fsdp_trainer_may_replace(t) ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE;
     fsdp_status status = c->save_model ? fsdp_atomic_directory_check(c->output, existing) : FSDP_OK;
@@ -82,14 +65,8 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     }
     FSDP_TRY(status);
     FSDP_TRY(fsdp_checkpoint_check(t));
-    FSDP_TRY(make_folders_of_files(c));
     FSDP_TRY(make_offload_dir(t));
-    FSDP_TRY(fsdp_trainer_check_tracking(c));
-    if (c->plot) {
-        FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
-        fsdp_atomic_file_discard(file);
-    }
-    return FSDP_OK;
+    return fsdp_trainer_check_tracking(c);
 }
 
 /* Return this rank's share of --memory-limit for its tensors, in bytes. Return 0 if there is no

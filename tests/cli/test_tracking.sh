@@ -111,10 +111,12 @@ early() { # NAME TEXT FLAGS...: the run is refused although the model does not e
 early a_folder_of_logs_is_no_file '--logging-dir: a_file: is a file' --report_to csv --logging_dir a_file
 early nor_in_a_file '--logging-dir: a_file/b' --report_to csv --logging_dir a_file/b
 early nor_where_nothing_can_be_written '--logging-dir: /proc/none' --report_to all --logging_dir /proc/none/b
-early metrics_need_a_folder '--metrics none/m.jsonl: No such file' --metrics none/m.jsonl
+early metrics_need_a_folder_that_can_be_made '--metrics: /proc/none: ' --metrics /proc/none/m.jsonl
+early nor_is_a_file_a_folder '--metrics a_file/m.jsonl: Not a directory' --metrics a_file/m.jsonl
 early and_are_no_folder '--metrics tmp: Is a directory' --metrics tmp
-early a_profile_needs_a_folder '--profile none/p.json: No such file' --profile none/p.json
-early a_plot_too 'none/p.png' --metrics m.jsonl --plot none/p.png
+early a_profile_needs_a_folder '--profile: /proc/none: ' --profile /proc/none/p.json
+early a_plot_too '--plot: /proc/none: ' --metrics m.jsonl --plot /proc/none/p.png
+early a_folder_is_not_made_before_the_run "model 'no_such_model'" --metrics none/m.jsonl --profile none/p.json --plot none/p.png
 early without_logs_the_model_is_missed "model 'no_such_model'" --logging_dir a_file
 check no_probe_is_left test ! -e none -a -z "$(ls -a | grep -e probe -e '^m.jsonl$')"
 

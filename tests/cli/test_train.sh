@@ -199,7 +199,7 @@ mkdir taken
 echo mine >taken/file
 before=$(ls)
 for arguments in "--output taken" "--output ids.jsonl" "--output ids.jsonl/deep" "--output /proc/model" \
-    "--metrics none/m.jsonl" "--plot none/plot.png" "--metrics tiny"; do
+    "--metrics /proc/none/m.jsonl" "--plot /proc/none/plot.png" "--metrics tiny"; do
     train 2 $arguments
     if [ "$rc" -ne 0 ] && ! grep -q 'Training Epoch' err && [ "$(wc -l <err)" -eq 1 ]; then
         ok "refused_before_training $arguments"

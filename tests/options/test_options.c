@@ -217,7 +217,7 @@ TEST(names_of_one_option_with_different_values_are_an_error)
         {"--batch-size 1 --test_batch_size 2", "--batch-size 1", "--test_batch_size 2"},
         {"--lr 0.1 -b3 --batch-size=4 --lr 0.2", "-b 3", "--batch-size 4"},
         {"-b 1 -b 2 --test-batch-size 1", "-b 2", "--test-batch-size 1"},
-        {"--overwrite --replace no", "--overwrite contradicts", "--replace no"},
+        {"--overwrite --replace=no", "--overwrite contradicts", "--replace no"},
         {"--no-overwrite --replace", "--no-overwrite contradicts", "--replace:"},
         {"--data a,b --files a,c", "--data a,b", "--files a,c"},
         {"--data a,b --files a", "--data a,b", "--files a"},

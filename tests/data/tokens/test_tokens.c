@@ -203,8 +203,10 @@ TEST(a_folder_without_files_for_a_purpose_says_so)
     write_tokens(t, "train.bin", 0, 1, 9, path);
     CHECK_HERE();
     options.validation = true;
-    ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &options, &dataset), FSDP_ERR_NOT_FOUND,
-                 "no token file with the word 'validation', 'valid', 'val' or 'dev' in its name");
+    ASSERT_ERROR(
+        fsdp_dataset_open(fsdp_test_dir(t), &options, &dataset), FSDP_ERR_NOT_FOUND,
+        "no token file with the word 'validation', 'valid', 'val', 'dev' or 'eval' in its name, "
+        "and without the word 'test'");
 }
 
 /* --- what is wrong with a file --- */
