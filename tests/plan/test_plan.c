@@ -2,7 +2,9 @@
  * of fully sharded training, and the verdict on a limit. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -738,8 +740,15 @@ TEST(a_limit_needs_rows_of_bounded_length)
 TEST(a_verdict_tries_both_optimizers_with_small_states)
 {
     static const char flags[] = "--max-seq-length 2048 --batch-size 1 --bf16";
-    char dir[PATH], all[256];
-    snprintf(dir, sizeof dir, "%s", fsdp_test_path("fixtures/plan/llama3-1b"));
+    char dir[PATH], path[2 * PATH], all[256];
+    static const char row[] = "{\"input_ids\": [1, 2, 3]}\n";
+    snprintf(dir, sizeof dir, "%s", fsdp_test_dir(t));
+    snprintf(path, sizeof path, "%s/train.jsonl", dir);
+    ASSERT_OK(fsdp_file_write(path, row, strlen(row)));
+    snprintf(path, sizeof path, "%s/model", dir);
+    char *model = realpath(fsdp_test_path("fixtures/plan/llama3-1b"), NULL);
+    ASSERT(model && symlink(model, path) == 0);
+    free(model);
     snprintf(all, sizeof all, "%s --optimizer adafactor --cpu-offload --offload-dir d", flags);
     fsdp_plan *p = plan_of(t, dir, all, 2, 2);
     CHECK_HERE();
