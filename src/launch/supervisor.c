@@ -372,14 +372,26 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
                          WEXITSTATUS(p->status) == FSDP_EXIT_USAGE;
 }
 
+/* Return true if a fault of the program has killed the process. */
+static bool has_crashed(int status)
+{
+    const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGFPE ||
+           number == SIGILL;
+}
+
 /* Return true if the ranks of an fsdp command could not end as the signal asked, for example
- * because they could not write their last checkpoint. A rank that has saved is killed by the
- * signal, or exits with FSDP_EXIT_AGAIN. */
+ * because they could not write their last checkpoint, or crashed. A rank that has saved is killed
+ * by the signal, or exits with FSDP_EXIT_AGAIN. */
 static bool failed_after_signal(const supervisor *s)
 {
     bool any = false;
     for (int i = 0; i < s->n; i++) {
         const int status = s->ranks[i].status;
+        if (has_crashed(status)) {
+            any = true;
+            continue;
+        }
         if (!WIFEXITED(status) || WEXITSTATUS(status) == FSDP_EXIT_AGAIN)
             return false;
         any |= WEXITSTATUS(status) == FSDP_EXIT_FAILURE;
