@@ -18,7 +18,8 @@ void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n)
 {
     if (!reserve_room(s, n))
         return;
-    memcpy(s->data + s->len, bytes, n);
+    if (n) /* `bytes` may be NULL if there are none */
+        memcpy(s->data + s->len, bytes, n);
     s->len += n;
     s->data[s->len] = 0;
 }
