@@ -1,5 +1,7 @@
-/* See init_adapter.h. The adapter is computed layer by layer and written first. Then the residual
- * is the base model from which the adapter's update is subtracted (merge_adapter.h). */
+/* See init_adapter.h. The adapter is computed layer by layer and written first, to a temporary
+ * folder. Then the residual is the base model from which the adapter's update is subtracted
+ * (merge_adapter.h). The adapter gets its final name last, so that there is no adapter without its
+ * residual. */
 #include "src/checkpoint_tools/init_adapter.h"
 
 #include <math.h>
@@ -36,7 +38,8 @@ typedef struct output {
 
 typedef struct making {
     const fsdp_init_adapter_options *options;
-    const char *residual;
+    const char *model_dir, *residual;
+    fsdp_merge_result merged;
     fsdp_pretrained base;
     fsdp_module *model;        /* the tree of modules with the adapter, without memory */
     fsdp_parameter_list names; /* every name of every parameter of `model` */
@@ -80,12 +83,12 @@ static fsdp_status add_output(making *m, const fsdp_parameter *parameter,
                               const fsdp_parameter *weight)
 {
     const char *name = name_of(m, parameter);
-    const size_t bytes = strlen(name) + sizeof "base_model.model.";
+    const size_t bytes = strlen(name) + sizeof FSDP_LORA_NAME_PREFIX;
     output *o = &m->outputs[m->n++];
     *o = (output){.name = fsdp_calloc(1, bytes), .parameter = parameter, .weight = weight};
     if (!o->name)
         return FSDP_ERR_NOMEM;
-    snprintf(o->name, bytes, "base_model.model.%s", name);
+    snprintf(o->name, bytes, FSDP_LORA_NAME_PREFIX "%s", name);
     return find_base(m, weight ? weight : parameter, &o->from);
 }
 
@@ -245,9 +248,19 @@ static fsdp_status write_values(const making *m, const char *dir)
     return status;
 }
 
-static fsdp_status write_adapter(void *arg, const char *dir)
+static fsdp_status write_residual(making *m, const char *adapter)
 {
-    const making *m = arg;
+    const fsdp_merge_options options = {.model = m->model_dir,
+                                        .subtract = true,
+                                        .max_shard_bytes = m->options->max_shard_bytes,
+                                        .overwrite = m->options->overwrite};
+    return fsdp_merge_adapters(&adapter, 1, m->residual, &options, &m->merged);
+}
+
+/* Write the adapter to `dir`, and then the residual. */
+static fsdp_status write_both(void *arg, const char *dir)
+{
+    making *m = arg;
     const fsdp_model_info info = fsdp_model_config_info(&m->base.config);
     const fsdp_lora_about about = {.base_model = m->residual,
                                    .task_type = fsdp_lora_task_type(&info)};
@@ -256,7 +269,7 @@ static fsdp_status write_adapter(void *arg, const char *dir)
     if (status == FSDP_OK)
         status = fsdp_lora_config_write(m->options->lora, m->model, &about, path);
     fsdp_free(path);
-    return status;
+    return status == FSDP_OK ? write_residual(m, dir) : status;
 }
 
 /* --- all --- */
@@ -284,23 +297,29 @@ static void close_all(making *m)
     fsdp_pretrained_close(&m->base);
 }
 
+/* Check that both folders can be written, before the weights are decomposed. */
+static fsdp_status check_places(const char *adapter, const char *residual, bool overwrite)
+{
+    const fsdp_existing existing = overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE;
+    if (strcmp(adapter, residual) == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: the adapter and the residual need two folders",
+                          adapter);
+    FSDP_TRY(fsdp_atomic_directory_check(adapter, existing));
+    return fsdp_atomic_directory_check(residual, existing);
+}
+
 fsdp_status fsdp_init_adapter(const char *model, const char *adapter, const char *residual,
                               const fsdp_init_adapter_options *options,
                               fsdp_init_adapter_result *result)
 {
-    making m = {.options = options, .residual = residual};
-    const fsdp_merge_options merge = {.model = model,
-                                      .subtract = true,
-                                      .max_shard_bytes = options->max_shard_bytes,
-                                      .overwrite = options->overwrite};
-    fsdp_merge_result merged = {0};
-    fsdp_status status = open_all(&m, model);
+    making m = {.options = options, .model_dir = model, .residual = residual};
+    fsdp_status status = check_places(adapter, residual, options->overwrite);
     if (status == FSDP_OK)
-        status = fsdp_write_model_folder(adapter, options->overwrite, write_adapter, &m);
+        status = open_all(&m, model);
     if (status == FSDP_OK)
-        status = fsdp_merge_adapters(&adapter, 1, residual, &merge, &merged);
+        status = fsdp_write_model_folder(adapter, options->overwrite, write_both, &m);
     if (status == FSDP_OK)
-        *result = (fsdp_init_adapter_result){.layers = m.n_layers, .tensors = merged.tensors};
+        *result = (fsdp_init_adapter_result){.layers = m.n_layers, .tensors = m.merged.tensors};
     close_all(&m);
     return status;
 }

@@ -116,6 +116,14 @@ expect both_are_the_same_model 0
 run train $common --model "$dir/residual" --adapter "$dir/pissa" --load-in-4bit --max-steps 1 --output "$dir/qpissa"
 expect the_residual_is_quantized 0
 run checkpoint convert "$model" "$dir/nf4" --load-in-4bit
+mkdir "$dir/taken" && echo mine >"$dir/taken/file"
+run checkpoint init-adapter "$model" "$dir/p" "$dir/taken"
+expect a_residual_that_would_replace_files_is_refused 1 'taken: the directory exists and is not empty'
+check and_no_adapter_is_left_without_it [ ! -e "$dir/p" ]
+run checkpoint init-adapter "$model" "$dir/p" "$dir/p"
+expect both_in_one_folder_are_refused 1 'the adapter and the residual need two folders'
+(ulimit -f 100 && run checkpoint init-adapter "$model" "$dir/p" "$dir/q")
+check nothing_is_left_if_the_residual_cannot_be_written [ ! -e "$dir/p" -a ! -e "$dir/q" ]
 run checkpoint init-adapter "$dir/nf4" "$dir/p" "$dir/q"
 expect weights_in_nf4_are_not_decomposed 1 'is in NF4: PiSSA decomposes weights in float32.*--load-in-4bit'
 check and_nothing_is_written test ! -e "$dir/p" -a ! -e "$dir/q"

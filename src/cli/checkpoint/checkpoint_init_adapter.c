@@ -15,7 +15,7 @@ typedef struct init_config {
     /* Only the fields of an adapter are set. */
     fsdp_train_config train;
     const char *init;
-    int niter; /* of --init-lora-weights; -1: exact */
+    int niter; /* iterations that --init-lora-weights names; -1: the exact decomposition */
     int64_t seed, max_shard_bytes;
     bool overwrite;
 } init_config;
