@@ -15,8 +15,6 @@
 #include "src/models/model_type.h"
 #include "src/pretrained/lora_files.h"
 
-static const char NAME_PREFIX[] = "base_model.model.";
-
 /* The names that the file with the values of an adapter may have. PEFT prefers the first one. */
 static const char *const value_files[] = {"adapter_model.safetensors", "adapter_model.bin"};
 
@@ -64,7 +62,7 @@ fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **read
     fsdp_free(path);
     FSDP_TRY(status);
     fsdp_name_change change = {.base_layer = true};
-    snprintf(change.prefix, sizeof change.prefix, "%s", NAME_PREFIX);
+    snprintf(change.prefix, sizeof change.prefix, "%s", FSDP_LORA_NAME_PREFIX);
     return fsdp_checkpoint_unwrap_names(*reader, &change);
 }
 
@@ -125,7 +123,7 @@ static fsdp_status refuse_unexpected(const fsdp_checkpoint_reader *reader,
         FSDP_ERR_FORMAT,
         "%s: '%s%s' belongs to no layer that adapter_config.json selects in this model "
         "(%zu such tensors); is this adapter for another model?",
-        fsdp_checkpoint_path(reader), NAME_PREFIX, first, n);
+        fsdp_checkpoint_path(reader), FSDP_LORA_NAME_PREFIX, first, n);
 }
 
 fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir, fsdp_group *group)

@@ -2,6 +2,9 @@
 #pragma once
 #include <fsdp/pretrained.h>
 
+/* What PEFT puts before the names of the model's parameters in the files of an adapter. */
+#define FSDP_LORA_NAME_PREFIX "base_model.model."
+
 /* Open the tensors of the adapter in the folder `dir`. Their names are those of the model's
  * parameters, without the prefix that PEFT puts before them. The caller owns *reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader);

@@ -12,6 +12,7 @@
 #include "src/comm/agree.h"
 #include "src/hf/weights_writer.h"
 #include "src/nn/module.h"
+#include "src/pretrained/lora_files.h"
 #include "src/tensor/host_copy.h"
 
 typedef struct save_run {
@@ -64,11 +65,11 @@ static fsdp_status name_in_file(save_run *run, size_t i, const char **name)
         return FSDP_OK;
     const char *dot = strrchr(*name, '.');
     const size_t layer = dot ? (size_t)(dot - *name) + 1 : 0;
-    const size_t bytes = strlen("base_model.model.base_layer.") + strlen(*name) + 1;
+    const size_t bytes = strlen(FSDP_LORA_NAME_PREFIX "base_layer.") + strlen(*name) + 1;
     char *text = fsdp_arena_alloc(&run->arena, bytes);
     if (!text)
         return FSDP_ERR_NOMEM;
-    snprintf(text, bytes, "base_model.model.%.*s%s%s", (int)layer, *name,
+    snprintf(text, bytes, FSDP_LORA_NAME_PREFIX "%.*s%s%s", (int)layer, *name,
              !run->items[i].parameter->in_adapter && is_beside_adapter(run, *name, layer)
                  ? "base_layer."
                  : "",
