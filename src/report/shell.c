@@ -8,6 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/program.h"
 
 void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish)
 {
@@ -34,22 +35,15 @@ void fsdp_shell_word(fsdp_str *out, const char *text)
         fsdp_shell_quote(out, text, false);
 }
 
-/* Return true if the first program of the name `fsdp` in the folders of $PATH is `self`. */
+/* Return true if `self` is the program that a shell finds by the name fsdp. */
 static bool is_on_path(const char *self)
 {
-    const char *path = getenv("PATH");
-    while (path && *path) {
-        const size_t n = strcspn(path, ":");
-        char *found = fsdp_strdup_printf("%.*s/fsdp", n ? (int)n : 1, n ? path : ".");
-        char *resolved = found && access(found, X_OK) == 0 ? realpath(found, NULL) : NULL;
-        const bool is_first = resolved != NULL, is_same = is_first && strcmp(resolved, self) == 0;
-        free(resolved); /* allocated by realpath, not by fsdp_calloc */
-        fsdp_free(found);
-        if (is_first)
-            return is_same;
-        path += n + (path[n] == ':');
-    }
-    return false;
+    char *found = fsdp_program_find("fsdp");
+    char *resolved = found ? realpath(found, NULL) : NULL;
+    const bool is_same = resolved && strcmp(resolved, self) == 0;
+    free(resolved); /* allocated by realpath, not by fsdp_calloc */
+    fsdp_free(found);
+    return is_same;
 }
 
 void fsdp_shell_own_program(fsdp_str *out)
@@ -63,5 +57,8 @@ void fsdp_shell_own_program(fsdp_str *out)
     }
     const size_t n = getcwd(here, sizeof here) ? strlen(here) : 0;
     const bool is_below = n > 1 && strncmp(self, here, n) == 0 && self[n] == '/';
-    fsdp_shell_word(out, is_below ? self + n + 1 : self);
+    const char *word = is_below ? self + n + 1 : self;
+    if (!strchr(word, '/')) /* a shell looks for a word without a slash in $PATH only */
+        fsdp_str_printf(out, "./");
+    fsdp_shell_word(out, word);
 }

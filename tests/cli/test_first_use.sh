@@ -169,6 +169,8 @@ done
 bin/fsdp train --model t5 --from-config --data faq.jsonl --epochs 1 --num-workers 0 --output faq2 --metrics new/er/m.jsonl >out 2>err
 rc=$?
 expect another_is_named_by_its_path 0 "^try it: bin/fsdp generate --model faq2 'your text'$" out
+(cd bin && ./fsdp train --model ../t5 --from-config --data ../faq.jsonl --epochs 1 --num-workers 0 --output ../faq3) >out 2>err
+expect one_beside_the_user_gets_a_slash 0 "^try it: ./fsdp generate --model ../faq3 'your text'$" out
 check the_folder_of_metrics_is_made [ -s new/er/m.jsonl ]
 run train --model t5 --from-config --data faq.jsonl --epochs 1 --no-save-model --metrics faq.jsonl/m.jsonl
 expect a_folder_that_cannot_be_made_is_refused 1 'faq.jsonl' err
