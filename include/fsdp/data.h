@@ -258,6 +258,12 @@ typedef struct fsdp_dataset_options {
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
                                 0: unlimited */
     fsdp_split split;
+    /** 1 to 99: the first validation_percent percent of the rows are for validation, and all other
+     * rows are for training, as in load_dataset(split="train[:N%]"). The number of rows is rounded,
+     * and halves are rounded to even. Documents of plain text count as rows. Lists of titles are
+     * not used. Used only if `split` is not FSDP_SPLIT_ALL. 0: the split that fsdp_split describes.
+     */
+    int validation_percent;
     int64_t max_samples; /**< number of rows to use, from the beginning of the split; 0: all rows */
     /** CSV, SEQ2SEQ: pad targets to max_target_length with the tokenizer's pad id, and count the
      * padding in the loss like any token. Scripts that use the ids of

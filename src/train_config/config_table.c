@@ -125,8 +125,13 @@ static const fsdp_option table[] = {
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
-     .shown_default = "the split for validation, if --data is a DatasetDict with one",
+     .shown_default = "the rows for validation in the folder of --data, if it has some",
      .help = "rows for validation, in the same formats"},
+    {.name = "validation-split-percentage", .type = FSDP_OPTION_INT,
+     PLACE(validation_split_percentage), .value = "0", .bounds = FSDP_BETWEEN(0, 99),
+     .shown_default = "0, none", .metavar = "N",
+     .help = "validate with the first N percent of the rows of --data, which are then not trained, "
+             "as run_clm does without validation rows; plain text: of the documents"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: prefix of the model's config.json, else "
      "'summarize: ', with which T5 was trained; the FSDP tutorial's script has none: "

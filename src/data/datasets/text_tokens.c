@@ -87,6 +87,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         .max_length = INT64_MAX,
         .vocab_size = options->vocab_size,
         .split = options->split,
+        .validation_percent = options->validation_percent,
         .validation = options->validation,
         .json_field = options->json_field,
         .delimiter = options->delimiter,
@@ -128,15 +129,25 @@ static fsdp_status append_document(const fsdp_dataset_options *options,
     return append_ids(s, &example->source);
 }
 
-/* Append the documents of a file to the stream. `example` is scratch memory. */
+/* Which documents are appended, counted from 0 over all files. */
+typedef struct wanted_documents {
+    int64_t first, end,
+        at; /* documents [first, end); `at` is the number of documents read so far */
+} wanted_documents;
+
+/* Append the wanted documents of a file to the stream. `example` is scratch memory. */
 static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
-                                    fsdp_example *example, stream *s, special_texts *special)
+                                    wanted_documents *wanted, fsdp_example *example, stream *s,
+                                    special_texts *special)
 {
     fsdp_document_file *file;
     fsdp_document document = {0};
     FSDP_TRY(fsdp_document_file_open(path, options, &file));
     fsdp_status status;
     while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
+        const int64_t at = wanted->at++;
+        if (at < wanted->first || at >= wanted->end)
+            continue;
         const int64_t before = fsdp_special_in_text_of_thread()->count;
         fsdp_unknown_in_text unknown =
             fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
@@ -153,18 +164,70 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
     return status;
 }
 
+/* Add the number of documents of a file to *count. */
+static fsdp_status count_documents(const char *path, const fsdp_dataset_options *options,
+                                   int64_t *count)
+{
+    fsdp_document_file *file;
+    fsdp_document document = {0};
+    FSDP_TRY(fsdp_document_file_open(path, options, &file));
+    fsdp_status status;
+    while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text)
+        ++*count;
+    fsdp_document_file_close(file);
+    return status;
+}
+
+fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows, const char *path,
+                               fsdp_row_range *range)
+{
+    const int64_t percent = options->validation_percent;
+    /* percent * rows / 100, without overflow */
+    int64_t held_back = rows / 100 * percent + rows % 100 * percent / 100;
+    const int64_t rest = rows % 100 * percent % 100;
+    held_back += rest > 50 || (rest == 50 && held_back % 2);
+    if (held_back == 0 || held_back == rows)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %" PRId64 " rows, of which %d %% are %" PRId64
+                          ": too few to be split into training and validation "
+                          "(--validation-split-percentage)",
+                          path, rows, options->validation_percent, held_back);
+    const bool validation = options->split == FSDP_SPLIT_VALIDATION;
+    range->first = validation ? 0 : held_back;
+    range->rows = range->len = validation ? held_back : rows - held_back;
+    return FSDP_OK;
+}
+
+/* Find the documents of options->split. */
+static fsdp_status choose_documents(const char *path, const fsdp_path_list *files,
+                                    const fsdp_dataset_options *options, wanted_documents *wanted)
+{
+    int64_t count = 0;
+    fsdp_row_range range;
+    *wanted = (wanted_documents){.end = INT64_MAX};
+    if (options->split == FSDP_SPLIT_ALL)
+        return FSDP_OK;
+    if (!options->validation_percent)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
+    for (size_t i = 0; i < files->len; i++)
+        FSDP_TRY(count_documents(files->items[i], options, &count));
+    FSDP_TRY(fsdp_percent_range(options, count, path, &range));
+    *wanted = (wanted_documents){.first = range.first, .end = range.first + range.rows};
+    return FSDP_OK;
+}
+
 static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
                                      const fsdp_dataset_options *options, stream *s,
                                      special_texts *special)
 {
     fsdp_dataset_options whole = *options;
     fsdp_example example = {0};
-    fsdp_status status = FSDP_OK;
+    wanted_documents wanted;
     whole.max_length = INT64_MAX;
-    if (options->split != FSDP_SPLIT_ALL)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
+    FSDP_TRY(choose_documents(path, files, options, &wanted));
+    fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
-        status = append_documents(files->items[i], &whole, &example, s, special);
+        status = append_documents(files->items[i], &whole, &wanted, &example, s, special);
     fsdp_example_fini(&example);
     return status;
 }
