@@ -340,6 +340,8 @@ static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int
     for (int32_t i = 0; i < b->n_running; i++) {
         FSDP_TRY(read_scores(g, logits, first + i));
         FSDP_TRY(normalize_scores(g, "the logits are infinite"));
+        if (g->guidance)
+            FSDP_TRY(fsdp_guidance_apply(g->guidance, first + i, g->scores));
         process_scores(g, p, &b->running[i].ids);
         if (g->config.renormalize_logits)
             FSDP_TRY(normalize_scores(g, "no id is left to choose"));
