@@ -79,7 +79,7 @@ typedef struct fsdp_row_range {
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
 /* Set *range to the rows of options->split among `rows` rows, as options->validation_percent says.
  * range->len equals range->rows. Return FSDP_ERR_INVALID if a split would have no rows. `path` is
- * the data, for the message. (text_tokens.c) */
+ * the data, for the message. (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows,
                                                const char *path, fsdp_row_range *range);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must

@@ -1,5 +1,6 @@
 /* Opens rows of CSV, JSON or Arrow as a dataset: one file, the files of a folder, or the files that
  * match a pattern. Also selects the rows of a split. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,6 +10,26 @@
 #include "src/data/rows/dataset_options.h"
 #include "src/data/rows/rows_form.h"
 #include "src/data/rows/titles.h"
+
+fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows, const char *path,
+                               fsdp_row_range *range)
+{
+    const int64_t percent = options->validation_percent;
+    /* percent * rows / 100, without overflow */
+    int64_t held_back = rows / 100 * percent + rows % 100 * percent / 100;
+    const int64_t rest = rows % 100 * percent % 100;
+    held_back += rest > 50 || (rest == 50 && held_back % 2);
+    if (held_back == 0 || held_back == rows)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %" PRId64 " rows, of which %d %% are %" PRId64
+                          ": too few to be split into training and validation "
+                          "(--validation-split-percentage)",
+                          path, rows, options->validation_percent, held_back);
+    const bool validation = options->split == FSDP_SPLIT_VALIDATION;
+    range->first = validation ? 0 : held_back;
+    range->rows = range->len = validation ? held_back : rows - held_back;
+    return FSDP_OK;
+}
 
 /* Restrict the dataset to the rows of options->split: the first options->validation_percent percent
  * of the rows are for validation, and the rest is for training. */
