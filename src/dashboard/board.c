@@ -93,7 +93,7 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
             c->runs[i].seen = true;
             c->runs[i].inode = found->inode;
             c->runs[i].run->events_bytes = found->bytes;
-            /* fsdp_dashboard_run_read() sets the time of a run with a file of metrics */
+            /* If the run has a file of metrics, fsdp_dashboard_run_read() sets changed_at. */
             if (run->has_events)
                 c->runs[i].run->changed_at = found->time;
             return FSDP_OK;

@@ -104,8 +104,8 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
                                                             : found->classes != known->classes;
 }
 
-/* Return true if the rows have names of classes, and neither config.json nor --class-names has. The
- * names are then needed, also with --num-labels. */
+/* Return true if the rows give names to the classes, but config.json and --class-names do not. The
+ * run then needs the names of the rows, even if --num-labels was given. */
 static bool only_rows_have_names(const fsdp_train_config *c, const known_labels *known,
                                  const fsdp_found_labels *found)
 {
@@ -133,9 +133,10 @@ static fsdp_status check_count(const fsdp_train_config *c, const fsdp_found_labe
     return status;
 }
 
-/* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, it does not, unless only the rows have names of classes; but labels->problem_type
- * is kept if the rows have several labels. */
+/* Decide whether the run takes its classes from the rows, and clear *labels if it does not. It
+ * takes them if only the rows have names of classes. Otherwise, it takes them only if the user gave
+ * neither --num-labels nor --class-names, and they fit better than the model's classes. If the user
+ * gave one of these options and rows have several labels, keep labels->problem_type. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {

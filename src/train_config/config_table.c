@@ -56,8 +56,8 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. `pissa` is no
- * fsdp_lora_init: fsdp_train_lora_check() refuses it. */
+/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. `pissa` is not a
+ * value of fsdp_lora_init: fsdp_train_lora_check() refuses it. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", "pissa", NULL};
 /* "none", then the names of the values of fsdp_float8_recipe, in the order of that enum. */

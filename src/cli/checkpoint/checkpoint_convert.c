@@ -132,7 +132,8 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 static void print_note(const char *note, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
-    char *shown = fsdp_show_lines(note); /* it contains names from the checkpoint */
+    char *shown = fsdp_show_lines(note); /* the note contains names from the checkpoint, which
+                                            may have control characters */
     fprintf(stderr, "%s: note: %s\n", spec.program, shown ? shown : "out of memory");
     fsdp_free(shown);
 }
