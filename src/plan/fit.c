@@ -57,7 +57,7 @@ static const candidate candidates[] = {
     /* This is as slow as a disk. */
     {.apply = fsdp_remedy_activation_offload,
      .cost = "--activation-offload: inputs of blocks are written to a file and read again"},
-    /* The others change what is trained, or are as slow as a disk, too. */
+    /* The remaining candidates change what is trained, or make steps as slow as a disk. */
     {.apply = fsdp_remedy_lora,
      .cost = "--lora-r: only an adapter is trained",
      .replaces = fsdp_remedy_float8_all_gather},

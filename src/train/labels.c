@@ -80,7 +80,8 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
         fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
     fprintf(t->out, "%s", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
-    /* F1 of two classes is that of class 1, and the order of names decides which one this is. */
+    /* With two classes, F1 is that of class 1, and the order of the names decides which class is
+     * class 1. */
     if (found->names && found->classes == 2 && found->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
         fprintf(t->out, "; F1 is that of %s (--class-names gives another order)", found->names[1]);
     fprintf(t->out, "\n");
