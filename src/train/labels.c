@@ -193,14 +193,14 @@ fsdp_status fsdp_train_choose_head(fsdp_trainer *t)
     t->keeps_lm_head = !labels;
     if (t->out && labels)
         fprintf(t->out,
-                "%s is a BertForMaskedLM, the rows have labels: a classifier is made of it (--task "
-                "masked-lm trains what it is)\n",
+                "%s is a BertForMaskedLM, but the rows have labels, so it becomes a classifier "
+                "(with --task masked-lm, it stays a masked language model)\n",
                 c->model);
     else if (t->out)
         fprintf(
             t->out,
-            "%s is a BertForMaskedLM, the rows have no labels: masked-lm (--task classification "
-            "makes a classifier of it)\n",
+            "%s is a BertForMaskedLM, and the rows have no labels, so the task is masked-lm (with "
+            "--task classification, it becomes a classifier)\n",
             c->model);
     return FSDP_OK;
 }
