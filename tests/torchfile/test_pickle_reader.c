@@ -149,7 +149,7 @@ TEST(malformed_and_hostile_pickles_are_refused)
         {PICKLE("\x8fNa."), FSDP_ERR_FORMAT, "appended to a value that is not a list"},
         {PICKLE("c__builtin__\nset\nN\x85R."), FSDP_ERR_FORMAT,
          "a set is made of a value that is not a list"},
-        {PICKLE("c__builtin__\nset\n]]\x86R."), FSDP_ERR_FORMAT, "a set is made of what is no"},
+        {PICKLE("c__builtin__\nset\n]]\x86R."), FSDP_ERR_FORMAT, "a set is made of a value that is not a list"},
         {PICKLE("\x8fq\0(h\0\x90."), FSDP_ERR_FORMAT, "that another one already holds"},
         {PICKLE("]NNs."), FSDP_ERR_FORMAT, "set in a value that is not a dict"},
         {PICKLE("}(NNNu."), FSDP_ERR_FORMAT, "a key without a value"},

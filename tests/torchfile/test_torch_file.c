@@ -219,7 +219,7 @@ TEST(tensors_that_do_not_fit_their_storage_are_refused)
         {CHANGE("K\3K\1\x86", "K\4K\1\x86"), FSDP_ERR_FORMAT, "reach beyond its storage"},
         {CHANGE("K\0K\2K\3\x86", "NK\2K\3\x86\x94"), FSDP_ERR_FORMAT, "its offset in the storage"},
         {CHANGE("K\2K\3\x86", "K\2N\x86\x94"), FSDP_ERR_FORMAT,
-         "its size or stride holds what is no"},
+         "its size or stride holds a value that is not a number"},
         {CHANGE("ctorch\nFloatStorage\nq\4", "ctorch\nLongStorage\nq\4\x94"), FSDP_ERR_FORMAT,
          "record 'data/0' of 24 bytes is not a storage of 6 elements"},
         {CHANGE("ctorch\nFloatStorage\nq\4", "ctorch\ndevice\nq\4\x94\x94\x94\x94\x94\x94"),
