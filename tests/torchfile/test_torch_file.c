@@ -228,7 +228,7 @@ TEST(tensors_that_do_not_fit_their_storage_are_refused)
         {CHANGE("storageq", "storag_q"), FSDP_ERR_FORMAT, "tensor 'w': it has no storage"},
         {CHANGE(")Rq\13t", ")R\x88\x94t"), FSDP_ERR_UNSUPPORTED,
          "tensor 'w' has properties beyond its data; save tensor.clone() in torch"},
-        {CHANGE("K\3K\1\x86", "K\3\x85\x94\x94"), FSDP_ERR_FORMAT, "no tuples of one length"},
+        {CHANGE("K\3K\1\x86", "K\3\x85\x94\x94"), FSDP_ERR_FORMAT, "not tuples of one length"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++)
         check_changed(t, "no_crc.pt", cases[i].from, cases[i].to, cases[i].n, cases[i].status,
