@@ -472,7 +472,7 @@ TEST(contradictions_and_unknown_keys_are_named)
          "no tensor parallelism"},
         {TOP, "--zero_stage 3", "--zero_stage: not supported: there is no DeepSpeed"},
         {TOP, "--megatron-lm-tp-degree 2", "--megatron-lm-tp-degree: not supported"},
-        {TOP, "--fp8_backend te", "--fp8_backend: TE is not supported: AO is"},
+        {TOP, "--fp8_backend te", "--fp8_backend: TE is not supported; AO (torchao) is"},
         {TOP, "--fp8_margin 2", "it is for Transformer Engine or MS-AMP"},
         {TOP, "--gradient_accumulation_steps 2", "train --gradient-accumulation-steps N"},
         {TOP, "--tpu", "--tpu: not supported: there is no device for TPUs"},
