@@ -440,7 +440,7 @@ TEST(contradictions_and_unknown_keys_are_named)
         {TOP, "--cpu --multi_gpu", "--cpu: contradicts --multi_gpu"},
         {"", "--multi_gpu --num_processes 1", "needs at least 2 processes"},
         {TOP "mixed_precision: fp8\nfp8_config: {backend: TE}\n", "",
-         "acc.yaml:4: backend: TE is not supported: AO is"},
+         "acc.yaml:4: backend: TE is not supported; AO (torchao) is"},
         {TOP "mixed_precision: bf16\nfp8_config: {pad_inner_dim: true}\n", "",
          "acc.yaml:4: pad_inner_dim: has no effect without mixed_precision fp8"},
         {TOP "mixed_precision: bf16\nfp16: true\n", "", "fp16: contradicts mixed_precision bf16"},
