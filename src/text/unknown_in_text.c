@@ -10,7 +10,7 @@ enum {
     /* Examples are searched in the first FIRST_ROWS rows that have unknown tokens, and in a few of
      * the other rows. The texts of the rows that are searched are encoded twice. */
     FIRST_ROWS = 256,
-    OTHER_ROWS = 16,         /* of the other rows, every 16th is searched */
+    OTHER_ROWS = 16,         /* every 16th of the other rows is searched */
     SEARCHED_CHARACTERS = 64 /* examples are searched only in the first characters of a text */
 };
 
