@@ -481,14 +481,14 @@ typedef struct fsdp_left_out {
     int64_t unused_tokens; /**< tokens at the ends of files that do not fill a row */
     int64_t special_rows;  /**< rows whose texts contain special tokens, such as "</s>", which
                                 become the tokens' ids */
-    int64_t special_row;   /**< index of the first of them among the rows of its file */
+    int64_t special_row;   /**< index of the first such row in its file */
     const char *special_token; /**< a special token in that row; NULL if special_rows is 0. Borrowed
                                     from the tokenizer */
     const char *special_file;  /**< the file of that row, if the dataset has several files; else
                                     NULL. Borrowed from the dataset */
     int64_t unknown_rows; /**< rows whose texts have characters or words that become the tokenizer's
                                unknown token */
-    int64_t unknown_row;  /**< index of the first of them among the rows of its file */
+    int64_t unknown_row;  /**< index of the first such row in its file */
     const char *unknown_place; /**< "the source", "the target" or "the source and the target" of
                                     that row; NULL if this is not known. Static */
     const char *unknown_file;  /**< like special_file */

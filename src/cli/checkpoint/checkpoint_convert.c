@@ -64,9 +64,10 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(convert_config, model),
      .metavar = "DIR",
-     .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
-             "with the weights, which must be of that model; by default those next to the weights "
-             "that are read, or of the model that the run of fsdp train began with"},
+     .help = "hf: folder or hub name of the model that the weights belong to; its config.json, "
+             "generation_config.json and tokenizer are copied. By default, they are copied from "
+             "the folder of the weights or, for a checkpoint of fsdp train, from the model with "
+             "which the run began"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
@@ -135,7 +136,8 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 static void print_note(const char *note, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
-    char *shown = fsdp_show_lines(note); /* it contains names from the checkpoint */
+    char *shown = fsdp_show_lines(note); /* the note contains names from the checkpoint, which
+                                            may have control characters */
     fprintf(stderr, "%s: note: %s\n", spec.program, shown ? shown : "out of memory");
     fsdp_free(shown);
 }

@@ -99,10 +99,11 @@ void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
  * removed; 0 if the dataset has no function for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
-/* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
- * ids, of rows with special tokens or unknown characters in their texts, and of rows counted, to
- * *sum. The texts of a row have special tokens if get_cut() increases fsdp_special_in_text.count.
- * They have unknown characters if get_cut() adds to fsdp_unknown_in_text_watched(). */
+/* Call get_cut() for rows [first, first + len) of `self`, and add to *sum: the number of these
+ * rows, the numbers of rows and of ids that were cut, and the numbers of rows whose texts have
+ * special tokens or unknown characters. The texts of a row have special tokens if get_cut()
+ * increases fsdp_special_in_text.count. They have unknown characters if get_cut() adds to
+ * fsdp_unknown_in_text_watched(). */
 FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
                                                 int64_t len, fsdp_left_out *sum);
 

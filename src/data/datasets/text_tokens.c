@@ -40,7 +40,8 @@ typedef struct special_texts {
     const char *token; /* a special token in the first of them; borrowed from the tokenizer */
     const char *path;  /* the file of the first of them; borrowed */
     int64_t at;        /* plain text: line of the first of them; otherwise its row, from 1 */
-    /* the same for the texts that contain unknown characters or words, and examples of these */
+    /* The same fields for the texts that contain unknown characters or words, and some of these
+     * characters and words. */
     struct {
         int64_t count;
         const char *path;
