@@ -176,6 +176,9 @@ typedef struct fsdp_option {
      * without positional words, every switch takes such a word */
     bool takes_word;
     bool hidden; /**< not shown by --help, but errors may suggest it */
+    /** STRING or LIST that is a path: text that says how to give several, which an error about two
+     * flags contains, e.g. "--mix-data adds training data"; NULL: nothing */
+    const char *several;
 } fsdp_option;
 
 typedef struct fsdp_options fsdp_options;
@@ -323,8 +326,9 @@ FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *targe
  * launch". If there are no such options, the text is "". Options from environment variables are
  * left out, because other tools export these variables for all programs. So are options that a file
  * sets to the default in `value`, because files of other tools list all options. A further line
- * names each variable of spec->env_named that no option reads. Free the text with
- * fsdp_text_free(). Return NULL when out of memory. */
+ * names each variable of spec->env_named that no option reads, and another each value that does not
+ * count because the same flag follows with another value. Free the text with fsdp_text_free().
+ * Return NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
  * it with fsdp_text_free(). Return NULL when out of memory. */

@@ -484,6 +484,7 @@ fsdp_options_action fsdp_options_requested_action(const fsdp_options *options)
     return options->action;
 }
 
+    fsdp_free(options->replaced);
 static const struct option_source *source_of(const fsdp_options *options, const char *name)
 {
     bool negated;

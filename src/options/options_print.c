@@ -104,6 +104,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
                         without_effect);
     }
     fsdp_str unread = {0};
+    for (size_t i = 0; i < options->n_replaced; i++)
+        fsdp_str_printf(&unread, "#   %s\n", options->replaced[i]);
     fsdp_options_unread_variables(spec, "#   ", &unread);
     if (unread.len && !any)
         fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
@@ -155,6 +157,8 @@ char *fsdp_options_notes(const fsdp_options *options)
                 fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
         fsdp_str_printf(&out, ": %s\n", reason);
     }
+    for (size_t i = 0; i < options->n_replaced; i++)
+        fsdp_str_printf(&out, "%s\n", options->replaced[i]);
     fsdp_options_unread_variables(options->spec, "", &out);
     return fsdp_str_take(&out);
 }

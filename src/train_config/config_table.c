@@ -105,6 +105,7 @@ static const fsdp_option table[] = {
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one"},
     {.name = "data", .aliases = "dataset,train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
+     .several = "--mix-data TASK:WEIGHT:PATH adds training data",
      .help = "CSV or JSONL file, or a folder of datasets.save_to_disk(); causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
              "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
              "text with a document a line"},

@@ -206,6 +206,7 @@ run -n 2 -n 1 sh -c 'echo $WORLD_SIZE'
 expect the_last_flag_of_a_name_counts 0 '^1$' out
 EMU_DEVICES=0 CUDA_VISIBLE_DEVICES='' run -n gpu true # a sanitized build has emulated cards
 expect gpu_without_a_card_is_refused 2 '^fsdp launch: --nproc-per-node gpu \(a number, cpu or auto needs no card\): device cuda: '
+expect and_the_other_is_named 0 '^    -n 2: -n 1 comes later, and the last value counts$'
 run -n xpu true
 expect xpu_is_refused 2 "no device for Intel's GPUs"
 run --cpu -n 1 sh -c 'echo "$FSDP_DEVICE"'

@@ -209,6 +209,48 @@ TEST(the_last_flag_of_a_name_counts)
     ASSERT_INT(s.files.count, 1);
 }
 
+/* A flag that does not count is named, once, unless its value is the one that counts. */
+TEST(a_value_that_a_later_flag_replaces_is_noted)
+{
+    sample s;
+    ASSERT_OK(
+        parse(&s, "--lr 0.1 --batch-size 2 --lr 0.2 --batch-size 02 --lr 0.20 --data a --data b"));
+    char *notes = fsdp_options_notes(kept);
+    ASSERT(notes);
+    const bool says =
+        strcmp(notes, "--lr 0.1: --lr 0.20 comes later, and the last value counts\n"
+                      "--data a: --data b comes later, and the last value counts\n") == 0;
+    fsdp_free(notes);
+    ASSERT(says);
+    char *printed = fsdp_options_print(kept, &s);
+    const bool has_line = printed && strstr(printed, "#   --lr 0.1: --lr 0.20 comes later");
+    fsdp_free(printed);
+    ASSERT(has_line);
+    ASSERT_OK(parse(&s, "--stop a --stop b --no-shuffle"));
+    notes = fsdp_options_notes(kept);
+    const bool is_silent = notes && !*notes;
+    fsdp_free(notes);
+    ASSERT(is_silent);
+}
+
+TEST(two_paths_for_one_option_are_an_error)
+{
+    fsdp_option own[FSDP_LENGTH(table)];
+    memcpy(own, table, sizeof own);
+    fsdp_options_spec other = spec;
+    other.table = own;
+    own[0].metavar = "DIR";
+    sample s;
+    ASSERT_OK(parse(&s, "--model a --model b"));
+    ASSERT_ERROR(parse_with(&other, &s, "--model a --lr 1 --model b"), FSDP_ERR_INVALID,
+                 "--model a and --model b: only one of the two would count; leave the other out");
+    own[0].several = "--more DIR adds one";
+    ASSERT_ERROR(parse_with(&other, &s, "--model a --model=b"), FSDP_ERR_INVALID,
+                 "leave the other out; --more DIR adds one");
+    ASSERT_OK(parse_with(&other, &s, "--model a --model=a"));
+    ASSERT_STR(s.model, "a");
+}
+
 TEST(names_of_one_option_with_different_values_are_an_error)
 {
     static const struct {
