@@ -29,6 +29,7 @@ typedef struct fsdp_accelerate_config {
 
 /* The values of all options. */
 typedef struct fsdp_launch_config {
+    const char *num_processes; /* NULL: not given */
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     const char *log_line_prefix_template;
     const char *rdzv_endpoint, *rdzv_backend, *rdzv_conf, *local_addr; /* NULL: not given */
@@ -38,7 +39,7 @@ typedef struct fsdp_launch_config {
     bool standalone, module, no_python, cpu;
     fsdp_option_list local_ranks_filter;
     fsdp_accelerate_config accelerate;
-    int n_ranks; /* number of ranks of this host, computed from nproc */
+    int n_ranks; /* number of ranks of this host, computed from nproc or num_processes */
     int least_nodes,
         most_nodes; /* least and largest number of hosts in --nnodes; 0: --nnodes is not valid */
     bool has_node_rank; /* true: the user gave --node-rank */
@@ -57,3 +58,6 @@ extern const char *const fsdp_accelerate_precisions[];
 extern const char *const fsdp_accelerate_fp8_backends[];
 
 const fsdp_options_spec *fsdp_launch_options(void);
+/* Return the name of the option that decides how many ranks start: "num-processes", which counts
+ * the ranks of all hosts, or "nproc-per-node". */
+const char *fsdp_launch_ranks_option(const fsdp_options *options);
