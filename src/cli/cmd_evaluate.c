@@ -163,6 +163,14 @@ static const char *refused_name(const char *name)
     return NULL;
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "models and rows: model data baseline-data text-column target-column task-prefix max-samples "
+    "max-seq-length",
+    "texts: generate max-new-tokens num-beams",
+    "computing: batch-size param-dtype device threads-per-rank",
+    "output: examples predictions json", NULL};
+
 static const fsdp_options_spec spec = {
     .refused_name = refused_name,
     .program = "fsdp evaluate",
@@ -176,6 +184,7 @@ static const fsdp_options_spec spec = {
     .epilogue = "example:\n"
                 "  fsdp launch -n 2 evaluate --model t5-wikihow --data wikihowVal.csv \\\n"
                 "      --baseline-data wikihowAll.csv --examples 5\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,

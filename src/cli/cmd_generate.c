@@ -207,6 +207,14 @@ static void derive(void *target, const fsdp_options *options)
     fsdp_generation_options_given(options, &config->run.generation);
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "model and prompts: model prompt input task-prefix max-source-length",
+    "conversations: chat system messages",
+    "generation: max-new-tokens num-beams do-sample temperature top-k top-p repetition-penalty "
+    "num-return-sequences seed stream",
+    "output and computing: output json batch-size param-dtype device", NULL};
+
 static const fsdp_options_spec spec = {
     .program = "fsdp generate",
     .usage = "--model DIR [TEXT...] [options]",
@@ -220,6 +228,7 @@ static const fsdp_options_spec spec = {
                 "--task-prefix 'summarize: '\n"
                 "  fsdp generate --model Qwen/Qwen2.5-0.5B-Instruct --chat --system 'Be brief.'\n"
                 "  fsdp generate --model out --messages questions.jsonl --output answers.jsonl\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "TEXT...",

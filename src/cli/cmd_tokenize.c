@@ -231,6 +231,15 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
                : FSDP_OK;
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "input and output: tokenizer data output validation-fraction overwrite resume check",
+    "rows: task text-column target-column max-samples",
+    "tokens: max-seq-length append-eos block-size",
+    "making a tokenizer: train-vocab special-tokens",
+    "running: threads",
+    NULL};
+
 static const fsdp_options_spec spec = {
     .program = "fsdp tokenize",
     .usage = "--tokenizer DIR --data PATH --output OUT [options]",
@@ -243,6 +252,7 @@ static const fsdp_options_spec spec = {
                 "      --assistant-only-loss --validation-fraction 0.01\n"
                 "  fsdp tokenize --tokenizer gpt2 --data corpus.txt --check --rows 2\n"
                 "  fsdp tokenize --train-vocab 8000 --data corpus.txt --output my-tokenizer\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,

@@ -176,7 +176,7 @@ static const char *refused_name(const char *name)
         {"mpirun-ccl", "there is no oneCCL; MPI connects the hosts"},
         {"logs-specs", "--log-dir, --redirects and --tee say where output goes"},
         {"duplicate-std", "--tee copies output to files, and grep finds lines in them"},
-        {"print-completion", "fsdp launch --help lists the options"},
+        {"print-completion", "fsdp launch --help all lists the options"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
         const char *prefix = rows[i].prefix, *at = name;
@@ -474,6 +474,15 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     return fsdp_accelerate_check(c, options);
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "ranks: nproc-per-node num-processes cpu gpu-ids bind omp-num-threads",
+    "several hosts: nnodes node-rank master-addr master-port hosts hostfile",
+    "failure and output: max-restarts log-dir redirects tee",
+    "Accelerate: mixed-precision use-fsdp fsdp-version fsdp-sharding-strategy "
+    "fsdp-reshard-after-forward fsdp-activation-checkpointing",
+    NULL};
+
 const fsdp_options_spec *fsdp_launch_options(void)
 {
     static const fsdp_options_spec spec = {
@@ -494,6 +503,7 @@ const fsdp_options_spec *fsdp_launch_options(void)
             "  fsdp launch --nnodes 2 --node-rank 0 --master-addr host0 -n 4 ./mpi_program\n"
             "  fsdp launch --config_file fsdp.yaml train --model bert --data d.csv "
             "--output out\n",
+        .first_page = first_page,
         .table = table,
         .count = FSDP_LENGTH(table),
         .env_prefix = "PET_",

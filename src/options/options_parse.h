@@ -33,9 +33,11 @@ struct fsdp_options {
     fsdp_option *rows; /* owned; the rows of the spec's tables `table` and `compat`; NULL if the
                           spec has no `compat` */
     fsdp_options_action action;
-    const char *file;      /* name of the last configuration file; NULL: none */
-    const char *file_flag; /* flag that named it, without "--": "config", or spec->config_alias */
-    char **positional;     /* owned array of pointers to strings of argv */
+    const char *help_topic; /* what follows --help: a word, or a flag with its dashes; NULL: nothing
+                             */
+    const char *file;       /* name of the last configuration file; NULL: none */
+    const char *file_flag;  /* flag that named it, without "--": "config", or spec->config_alias */
+    char **positional;      /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;
@@ -48,11 +50,11 @@ struct fsdp_options {
         const char *without_effect; /* why the values of other options leave this option without
                                        effect; NULL if it has an effect */
     } * sources;                    /* [spec->count] */
-    char **owned; /* every allocated string and array to which the target or an entry of `sources`
-                     points */
     const char **replaced; /* [n_replaced] lines for fsdp_options_notes(), one for each flag that
                               does not count because the same flag follows with another value */
     size_t n_replaced, replaced_cap;
+    char **owned; /* every allocated string and array to which the target or an entry of `sources`
+                     points */
     size_t n_owned, owned_cap;
 };
 

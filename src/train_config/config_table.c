@@ -805,6 +805,15 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "model and data: model data validation-data task text-column target-column task-prefix "
+    "max-seq-length max-source-length",
+    "training: epochs max-steps batch-size gradient-accumulation-steps optimizer lr lr-schedule "
+    "warmup-steps max-grad-norm",
+    "memory and speed: bf16 activation-checkpointing lora-r sharding-strategy device devices",
+    "output: output metrics report-to dashboard save-steps resume", NULL};
+
 const fsdp_options_spec *fsdp_train_options(void)
 {
     static const fsdp_options_spec spec = {
@@ -818,6 +827,7 @@ const fsdp_options_spec *fsdp_train_options(void)
                     "      --validation-data wikihowVal.csv --output t5-wikihow --bf16\n"
                     "  fsdp launch -n 2 train --model gpt2 --data fineweb10B \\\n"
                     "      --validation-data fineweb10B --document-token 50256 --output out\n",
+        .first_page = first_page,
         .table = table,
         .count = FSDP_LENGTH(table),
         .compat = fsdp_train_compat,

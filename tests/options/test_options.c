@@ -759,6 +759,83 @@ TEST(help_shows_every_option_and_stays_in_its_columns)
     ASSERT(fits);
 }
 
+static const char *const page[] = {"rows and model: model batch-size", "more: lr-schedule", NULL};
+
+/* Parse a command line that asks for help, and return the text. */
+static char *help_of(const char *line)
+{
+    fsdp_options_spec paged = spec;
+    sample s;
+    char *text = NULL;
+    paged.first_page = page;
+    if (parse_with(&paged, &s, line) == FSDP_OK)
+        if (fsdp_options_requested_help(kept, 80, &text) != FSDP_OK)
+            text = NULL;
+    fsdp_options_destroy(kept);
+    kept = NULL;
+    return text;
+}
+
+/* `shown` and `not_shown` are words of the text, separated by "|". */
+TEST(help_shows_a_first_page_or_what_the_word_after_it_selects)
+{
+    static const struct {
+        const char *line, *shown, *not_shown;
+    } rows[] = {
+        {"--help",
+         "\nrows and model:\n|--model TEXT|-b, --batch-size N|rows of a "
+         "batch|\nmore:\n|--lr-schedule|"
+         "step, linear or cosine|--help WORD|all 16 options|model; training|For tests.|FSDPTEST_",
+         "--lr X|learning-rate|test-batch-size|no-cuda"},
+        {"-h", "\nrows and model:\n", "--lr X"},
+        {"--help all", "--lr X|[also --learning-rate]|\ntraining:\n|--no-cuda|--print-config",
+         "rows and model"},
+        {"--help=all", "--lr X", "rows and model"},
+        {"--batch-size 3 --help training", "training:\n|--lr X|--shuffle|--stop",
+         "--batch-size N|print-config|model"},
+        {"--help rate", "training:\n|--lr X|[also --learning-rate]", "--lr-schedule|--model|usage"},
+        {"--help learning_ra", "--lr X", "--model"},
+        {"--help moMent", "--beta1 X", "--lr X"},
+        {"--help gpu", "accepted, without effect here:\n|--no-cuda|there is no GPU", "--lr X"},
+        {"--help --lr", "  --lr X|[also --learning-rate]", "--lr-schedule|training"},
+        {"--help --no-shuffle", "--[no-]shuffle", "--lr"},
+        {"--help -b", "--batch-size N", "--lr"},
+        {"--help --print-config", "--print-config", "--lr"},
+        {"--help --no-cuda", "there is no GPU", "--lr"},
+        /* --help in the middle of a command line asks for the first page. */
+        {"--help --lr 3", "\nrows and model:\n", "--lr X"},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        char *text = help_of(rows[i].line), words[512], *rest = words;
+        if (!text) {
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", rows[i].line, fsdp_last_error());
+            continue;
+        }
+        snprintf(words, sizeof words, "%s", rows[i].shown);
+        for (char *word; (word = strsep(&rest, "|"));)
+            if (!strstr(text, word) && !(text[0] != '\n' && word[0] == '\n' &&
+                                         strncmp(text, word + 1, strlen(word) - 1) == 0))
+                fsdp_test_fail(t, __FILE__, __LINE__, "%s: no '%s' in %s", rows[i].line, word,
+                               text);
+        snprintf(words, sizeof words, "%s", rows[i].not_shown);
+        rest = words;
+        for (char *word; (word = strsep(&rest, "|"));)
+            if (strstr(text, word))
+                fsdp_test_fail(t, __FILE__, __LINE__, "%s: '%s' in %s", rows[i].line, word, text);
+        fsdp_free(text);
+    }
+}
+
+TEST(help_about_a_word_that_selects_nothing_is_an_error)
+{
+    ASSERT(!help_of("--help schedulle"));
+    ASSERT(strstr(fsdp_last_error(), "--help 'schedulle': no option has this word"));
+    ASSERT(strstr(fsdp_last_error(), "did you mean '--scheduler'?"));
+    ASSERT(strstr(fsdp_last_error(), "'fsdp sample --help all' shows all options"));
+    ASSERT(!help_of("--help --shufle"));
+    ASSERT(strstr(fsdp_last_error(), "unknown option '--shufle'; did you mean '--shuffle'?"));
+}
+
 /* They are parsed and checked like any other option, and shown below their own heading. */
 TEST(options_without_effect_may_have_a_table_of_their_own)
 {
