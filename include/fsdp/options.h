@@ -27,9 +27,10 @@
  * a value (true/false/yes/no/on/off/1/0). This value may be the next word; in a program with
  * positional words only if fsdp_option.takes_word is set. A value that begins with -- must be given
  * as --name=value. If a flag is given several times, its last value counts, and --no-name is the
- * same flag as --name; fsdp_options_notes() names the other values. Two paths for one option are an
- * error, and so are two names of one option with different values. The word -- ends the options. A
- * word that is neither an option nor an option's value is positional. Every program also has --help
+ * same flag as --name; fsdp_options_notes() names the other values. If fsdp_option.several is set,
+ * two values are an error, and so are two names of one option with different values. -- ends
+ * options. A word that is neither an option nor an option's value is positional. Every program also
+ * has --help
  * (-h), --print-config, and --config FILE.yaml. What follows --help selects options: all, a word of
  * their names, headings or descriptions, or one flag (--help --lr). If the value of --config begins
  * with "{", it is not a file name, but the YAML text itself.
@@ -176,8 +177,9 @@ typedef struct fsdp_option {
      * (--json=true), because the word may be a positional one: generate --json no. In a command
      * without positional words, every switch takes such a word */
     bool takes_word;
-    /** STRING or LIST that is a path: text that says how to give several, which an error about two
-     * flags contains, e.g. "--mix-data adds training data"; NULL: nothing */
+    /** STRING, LIST: two flags with different values are an error, because the user may believe
+     * that both count. This text says how several are given: "--mix-data adds data". NULL: no error
+     */
     const char *several;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;

@@ -19,6 +19,7 @@
 static const fsdp_option table[] = {
     {.name = "model", .aliases = "models,model-name,model-name-or-path", .type = FSDP_OPTION_LIST,
      PLACE(models), .metavar = "DIR,...", .required = true, .group = "models",
+     .several = "a comma separates models that are compared",
      .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
@@ -39,6 +40,7 @@ static const fsdp_option table[] = {
 
     {.name = "data", .aliases = "dataset,validation-data,validation-file,test-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
+     .several = "run the command once for each file",
      .group = "rows", .help = "what 'fsdp train --validation-data' takes for the model's task: a "
      "CSV or JSONL file, a folder of datasets.save_to_disk(), token files"},
     {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,

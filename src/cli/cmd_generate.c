@@ -41,8 +41,10 @@ static const fsdp_option table[] = {
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
-     .metavar = "TEXT", .help = "a text, like those without an option"},
+     .metavar = "TEXT", .several = "several texts are given as words without an option",
+     .help = "a text, like those without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
+     .several = "run the command once for each file",
      .metavar = "FILE", .help = "texts, one a line (an empty line is an empty text), or a column of "
      "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: "
      "standard input; a file without such an ending, and a pipe, has rows of JSON if it begins like "
@@ -52,6 +54,7 @@ static const fsdp_option table[] = {
      .shown_default = "prompt, text, source, input, article, ...",
      .help = "--input with rows: column or key with the text"},
     {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
+     .several = "run the command once for each file",
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
              "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too; or an Arrow folder"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
@@ -71,6 +74,7 @@ static const fsdp_option table[] = {
     {.name = "system", .type = FSDP_OPTION_STRING, PLACE(run.system), .metavar = "TEXT",
      .help = "message of the system, at the beginning"},
     {.name = "messages", .type = FSDP_OPTION_STRING, PLACE(run.messages), .metavar = "FILE",
+     .several = "run the command once for each file",
      .help = "conversations to answer, rows of JSON or Arrow: {\"messages\": [{\"role\": \"user\", "
      "\"content\": ...}, ...]}; the result is the row with the answer added"},
     {.name = "continue-final-message", .type = FSDP_OPTION_BOOL, PLACE(run.continue_final_message),

@@ -26,6 +26,7 @@ static const fsdp_option table[] = {
      .help = "Hugging Face folder with a tokenizer, or a file of one"},
     {.name = "data", .aliases = "input,train-data,train-file,dataset", .type = FSDP_OPTION_STRING,
      PLACE(data), .metavar = "PATH", .required = true,
+     .several = "a folder or a pattern names several files",
      .help = "plain text, CSV, JSON lines, each also compressed with gzip or zstd, an Arrow folder "
              "of datasets.save_to_disk(), a folder of files, or a pattern"},
     {.name = "validation-data", .aliases = "validation-file,eval-data", .type = FSDP_OPTION_STRING,

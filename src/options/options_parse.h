@@ -96,7 +96,7 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
 bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
                             const fsdp_option_given *b);
 /* Compare the flags `given` [n_given] that belong to one option and have different values. Return
- * FSDP_ERR_INVALID if two of them are different names of the option, or if the option is a path.
+ * FSDP_ERR_INVALID if two of them are different names of the option, or if option->several is set.
  * Otherwise, add a line to options->replaced for each flag that does not count. All values must be
  * valid. */
 fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,

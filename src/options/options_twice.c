@@ -1,12 +1,12 @@
 /* Checks flags that the command line gives more than once with different values. If the name is the
  * same, the last value counts, as in argparse. This is how a script overrides its own flags: run.sh
- * --lr 0.1 --lr 0.2. A note names the value that does not count (fsdp_options_notes()). Two paths
- * are an error, because the user may believe that both files are read. Two names of one option are
- * an error, because the user may believe that they are two options. */
+ * --lr 0.1 --lr 0.2. A note names the value that does not count (fsdp_options_notes()). For some
+ * options, such as files of data, it is an error, because the user may believe that both values
+ * count. Two names of one option are an error, because the user may believe that they are two
+ * options. */
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/options/completion.h"
 #include "src/options/options_parse.h"
 
 /* Return the name in a flag as the user wrote it: without the dashes before it, and without "no-"
@@ -53,20 +53,14 @@ static size_t last_with_name(const fsdp_option_given *given, size_t n_given, siz
     return i;
 }
 
-static bool is_path(const fsdp_option *option)
-{
-    const fsdp_value_kind kind = fsdp_option_value_kind(option);
-    return kind == FSDP_VALUE_FILE || kind == FSDP_VALUE_FOLDER;
-}
-
-static fsdp_status two_paths(const fsdp_option *option, const fsdp_option_given *a,
-                             const fsdp_option_given *b)
+static fsdp_status two_values(const fsdp_option *option, const fsdp_option_given *a,
+                              const fsdp_option_given *b)
 {
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s %.200s and %s %.200s: only one of the two would count; leave the other "
-                      "out%s%s",
+                      "out; %s",
                       a->where, a->text ? a->text : "", b->where, b->text ? b->text : "",
-                      option->several ? "; " : "", option->several ? option->several : "");
+                      option->several);
 }
 
 /* Record that the flag `lost` does not count, because `kept` follows it. */
@@ -92,7 +86,7 @@ static fsdp_status check_replaced(fsdp_options *options, const fsdp_option_given
     const fsdp_option *option = &options->spec->table[given[i].index];
     if (last == i || fsdp_option_same_value(options, &given[i], &given[last]))
         return FSDP_OK;
-    return is_path(option) ? two_paths(option, &given[i], &given[last])
+    return option->several ? two_values(option, &given[i], &given[last])
                            : add_replaced(options, &given[i], &given[last]);
 }
 

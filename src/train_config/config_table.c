@@ -110,7 +110,7 @@ static const fsdp_option table[] = {
              "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
              "text with a document a line"},
     {.name = "mix-data", .type = FSDP_OPTION_LIST, PLACE(mix_data),
-     .metavar = "TASK:WEIGHT:PATH,...",
+     .metavar = "TASK:WEIGHT:PATH,...", .several = "a comma separates several",
      .help = "additional training data with tasks of their own: seq2seq:0.3:pairs.csv. A step "
              "takes rows from each source in proportion to its weight; an epoch has as many rows "
              "as all sources together"},
@@ -126,6 +126,7 @@ static const fsdp_option table[] = {
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
+     .several = "'fsdp evaluate' measures the loss on another file",
      .shown_default = "the split for validation, if --data is a DatasetDict with one",
      .help = "rows for validation, in the same formats"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
