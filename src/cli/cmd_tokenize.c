@@ -40,7 +40,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .help = "of --validation-fraction"},
     {.name = "output", .aliases = "o,output-dir,output-prefix", .type = FSDP_OPTION_STRING,
      PLACE(output), .metavar = "OUT",
-     .help = "a token file, if the name ends in .bin; else a folder: of Arrow files, or with "
+     .help = "a token file, if the name ends in .bin, else a folder: of Arrow files, or with "
              "--format of train.bin and val.bin"},
     {.name = "format", .type = FSDP_OPTION_CHOICE, PLACE(format), .value = "auto",
      .choices = formats, .metavar = "FORM", .shown_default = "nanogpt for .bin, else arrow",
@@ -99,7 +99,7 @@ static const fsdp_option table[] = {
      .help = "Arrow: join all rows and cut them into rows of N tokens, as run_clm does"},
 
     {.name = "check", .type = FSDP_OPTION_BOOL, PLACE(check), .group = "looking",
-     .help = "write nothing; show text, ids, pieces and offsets of the first rows, and whether "
+     .help = "write nothing, but show text, ids, pieces and offsets of the first rows, and whether "
              "decoding gives the text back"},
     {.name = "rows", .type = FSDP_OPTION_INT64, PLACE(rows), .value = "5",
      .bounds = FSDP_AT_LEAST(1), .help = "rows that --check shows"},

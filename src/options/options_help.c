@@ -99,6 +99,13 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", fsdp_option_metavar(option));
 }
 
+/* Return true if the character at `at` is a full stop that ends a sentence. That of "e.g. one" or
+ * of "FSDP_... of" does not. */
+static bool ends_sentence(const char *at)
+{
+    return at[0] == '.' && at[1] == ' ' && isupper((unsigned char)at[2]);
+}
+
 /* Return the length of the part of a help text that the first page shows: up to the first semicolon
  * or the first end of a sentence that is not in parentheses. */
 static size_t brief_length(const char *help)
@@ -107,7 +114,7 @@ static size_t brief_length(const char *help)
     size_t i = 0;
     for (; help[i]; i++) {
         depth += (help[i] == '(') - (help[i] == ')');
-        if (depth == 0 && (help[i] == ';' || (help[i] == '.' && help[i + 1] == ' ')))
+        if (depth == 0 && (help[i] == ';' || ends_sentence(help + i)))
             break;
     }
     return i;

@@ -620,7 +620,7 @@ static const fsdp_option table[] = {
      .choices = fp8_backends, .metavar = "NAME", .env = "ACCELERATE_FP8_BACKEND",
      .help = "Accelerate's: only ao, torchao"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
-     .help = "the same as --param-dtype bfloat16"},
+     .help = "compute in bfloat16: the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
      .help = "the same as --param-dtype float16"},
     FSDP_DEVICE_OPTION(offsetof(fsdp_train_config, device)),
