@@ -783,13 +783,14 @@ TEST(help_shows_a_first_page_or_what_the_word_after_it_selects)
         {"--help",
          "\nrows and model:\n|--model TEXT|-b, --batch-size N|rows of a "
          "batch|\nmore:\n|--lr-schedule|"
-         "step, linear or cosine|--help WORD|all 16 options|model; training|For tests.|FSDPTEST_",
+         "step, linear or cosine|--help WORD|all 16 options|The headings are: model;|For "
+         "tests.|FSDPTEST_",
          "--lr X|learning-rate|test-batch-size|no-cuda"},
         {"-h", "\nrows and model:\n", "--lr X"},
         {"--help all", "--lr X|[also --learning-rate]|\ntraining:\n|--no-cuda|--print-config",
          "rows and model"},
         {"--help=all", "--lr X", "rows and model"},
-        {"--batch-size 3 --help training", "training:\n|--lr X|--shuffle|--stop",
+        {"--batch-size 3 --help training", "training:\n|--lr X|--[no-]shuffle|--stop",
          "--batch-size N|print-config|model"},
         {"--help rate", "training:\n|--lr X|[also --learning-rate]", "--lr-schedule|--model|usage"},
         {"--help learning_ra", "--lr X", "--model"},
