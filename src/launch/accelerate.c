@@ -106,6 +106,15 @@ static bool has_accelerate_flag(const fsdp_options *options)
                         FSDP_ORIGIN_FILE);
 }
 
+const char *fsdp_accelerate_ranks_option(const fsdp_options *options)
+{
+    return fsdp_options_given(options, "num-processes") &&
+                   fsdp_options_origin(options, "num-processes") >=
+                       fsdp_options_origin(options, "nproc-per-node")
+               ? "num-processes"
+               : "nproc-per-node";
+}
+
 /* With FSDP1, fsdp_reshard_after_forward contains a sharding strategy: its name, or its number in
  * the menu of `accelerate config`. The option parser does not know that a number means a strategy,
  * so replace the number by the value that the strategy's name has. If a source of higher precedence
@@ -260,7 +269,7 @@ static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *
                                       "contradicts --multi_gpu, or distributed_type MULTI_GPU");
     if (c->accelerate.multi_gpu && world_size(c) < 2)
         return fsdp_accelerate_refuse(
-            options, fsdp_launch_ranks_option(options), FSDP_ERR_INVALID,
+            options, fsdp_accelerate_ranks_option(options), FSDP_ERR_INVALID,
             "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
             "processes; 1 is distributed_type NO");
     return FSDP_OK;

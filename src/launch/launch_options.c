@@ -292,15 +292,6 @@ static fsdp_status count_cards(int *n)
     return status;
 }
 
-const char *fsdp_launch_ranks_option(const fsdp_options *options)
-{
-    return fsdp_options_given(options, "num-processes") &&
-                   fsdp_options_origin(options, "num-processes") >=
-                       fsdp_options_origin(options, "nproc-per-node")
-               ? "num-processes"
-               : "nproc-per-node";
-}
-
 /* Divide `total` ranks equally among the hosts, as `accelerate launch` does. Set *n to the number
  * of ranks of one host. */
 static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *options, long total,
@@ -395,7 +386,7 @@ static fsdp_status read_both(const fsdp_launch_config *c, const fsdp_options *op
 /* Set *n to the number of ranks of this host. */
 static fsdp_status choose_ranks(const fsdp_launch_config *c, const fsdp_options *options, int *n)
 {
-    const char *name = fsdp_launch_ranks_option(options);
+    const char *name = fsdp_accelerate_ranks_option(options);
     const bool is_total = strcmp(name, "num-processes") == 0;
     if (is_total && fsdp_options_origin(options, "nproc-per-node") ==
                         fsdp_options_origin(options, "num-processes"))

@@ -60,6 +60,3 @@ extern const char *const fsdp_accelerate_precision_choices[];
 extern const char *const fsdp_accelerate_fp8_backends[];
 
 const fsdp_options_spec *fsdp_launch_options(void);
-/* Return the name of the option that decides how many ranks start: "num-processes", which counts
- * the ranks of all hosts, or "nproc-per-node". */
-const char *fsdp_launch_ranks_option(const fsdp_options *options);
