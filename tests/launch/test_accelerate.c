@@ -361,13 +361,13 @@ TEST(sources_have_an_order)
     clear_variables();
 }
 
-/* num_processes counts the ranks of all hosts, as in `accelerate launch`, and nproc_per_node those
- * of one, as in torchrun. The order of the flags does not matter. */
+/* num_processes counts the ranks of all hosts, as in `accelerate launch`. As in torchrun,
+ * nproc_per_node counts the ranks on one host. The order of the flags does not matter. */
 TEST(two_numbers_of_ranks_must_agree)
 {
     static const struct {
         const char *text, *line;
-        int n_ranks; /* of this host; 0: an error */
+        int n_ranks; /* ranks of this host; 0: an error */
     } rows[] = {
         {"", "--nnodes 2 --num_processes 4", 2},
         {"", "--nnodes 2 --nproc-per-node 4", 4},

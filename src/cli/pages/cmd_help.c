@@ -27,7 +27,7 @@ static const fsdp_options_spec spec = {
     .usage = "[COMMAND [SUBCOMMAND] [WORD]] [--man | --man-pages DIR]",
     .summary =
         "Show the commands, the options of one that most runs use, or those with WORD in name, "
-        "heading or description. The WORD all stands for all options.",
+        "heading or description. The WORD all means all options.",
     .epilogue = "examples:\n"
                 "  fsdp help train\n"
                 "  fsdp help train all\n"
