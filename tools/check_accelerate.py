@@ -158,8 +158,8 @@ def check_configs(program):
     with tempfile.TemporaryDirectory() as scratch:
         ours, theirs, new = (pathlib.Path(scratch) / name for name in ("ours.yaml", "theirs.yaml", "new.yaml"))
         for answers in CONFIGS:
-            subprocess.run([program, "config", "--default", "--config_file", ours, *answers.split()], check=True,
-                           capture_output=True)
+            subprocess.run([program, "config", "--default", "--config_file", ours, "--overwrite", *answers.split()],
+                           check=True, capture_output=True)
             load_config_from_file(str(ours)).to_yaml_file(theirs)
             same = ours.read_text() == theirs.read_text()
             explained = subprocess.run([program, "config", "explain", theirs], capture_output=True, text=True)

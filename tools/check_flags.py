@@ -135,7 +135,7 @@ class Program:
         if command == "train":
             return self.try_flag(flag, None)[0] != "unknown"
         if command not in self.help:
-            self.help[command] = self.run(*command.split(), "--help").stdout
+            self.help[command] = self.run(*command.split(), "--help", "all").stdout
         return re.search(rf"--{flag}\b", self.help[command]) is not None
 
     def wrong_words(self, reason):

@@ -79,7 +79,7 @@ if mount -t tmpfs -o size=32m tmpfs disk 2>err; then mounted=1; else
     without full "no tmpfs can be mounted here"
 fi
 async=
-"$fsdp" train --help | grep -q 'async-save' && async=--async-save
+"$fsdp" train --help async-save | grep -q 'async-save' && async=--async-save
 
 # schedule: prints for each run its way and two random numbers below 1000
 # shellcheck disable=SC2086

@@ -27,11 +27,13 @@
  * a value (true/false/yes/no/on/off/1/0). This value may be the next word; in a program with
  * positional words only if fsdp_option.takes_word is set. A value that begins with -- must be given
  * as --name=value. If a flag is given several times, its last value counts, and --no-name is the
- * same flag as --name. Two names of one option with different values are an error. The word -- ends
- * the options. A word that is neither an option nor an option's value is positional. Every program
- * also has --help (-h), --print-config, and --config FILE.yaml. If the value of --config begins
- * with
- * "{", it is not a file name, but the YAML text itself.
+ * same flag as --name; fsdp_options_notes() names the other values. If fsdp_option.several is set,
+ * two values are an error, and so are two names of one option with different values. -- ends
+ * options. A word that is neither an option nor an option's value is positional. Every program also
+ * has --help
+ * (-h), --print-config, and --config FILE.yaml. What follows --help selects options: all, a word of
+ * their names, headings or descriptions, or one flag (--help --lr). If the value of --config begins
+ * with "{", it is not a file name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
@@ -175,6 +177,10 @@ typedef struct fsdp_option {
      * (--json=true), because the word may be a positional one: generate --json no. In a command
      * without positional words, every switch takes such a word */
     bool takes_word;
+    /** STRING, LIST: two flags with different values are an error, because the user may believe
+     * that both count. This text says how several are given: "--mix-data adds data". NULL: no error
+     */
+    const char *several;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 
@@ -197,6 +203,10 @@ typedef struct fsdp_options_spec {
     const char *summary;  /**< text that --help prints before the options; paragraphs are wrapped */
     const char *epilogue; /**< text that --help prints after the options (examples), without
                                wrapping it; or NULL */
+    /** the rows of the first page, which --help shows without a word: a heading and names of
+     * options in `table`, such as "training: epochs batch-size lr"; NULL-terminated. NULL: --help
+     * shows all options */
+    const char *const *first_page;
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
     /** [n_compat] options of other tools that are accepted and change nothing. Each has no_effect
@@ -307,9 +317,16 @@ FSDP_API const char *fsdp_options_file(const fsdp_options *options);
 /** Get the positional words: [*count] pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 
-/** Make the text of --help, at most `columns` characters wide (80 to 100 are readable). Free it
- * with fsdp_text_free(). Return NULL when out of memory. */
+/** Make the text of --help all, which describes all options, at most `columns` characters wide (80
+ * to 100 are readable). Free it with fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
+/** Make the text that the --help of the command line asks for: spec->first_page, all options, or
+ * those that the word after --help selects. Set *text to the text, which is freed with
+ * fsdp_text_free().
+ * @return FSDP_ERR_INVALID if the word selects no option; FSDP_ERR_UNSUPPORTED if it is a flag that
+ *         the program refuses */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_requested_help(const fsdp_options *options,
+                                                                 int columns, char **text);
 /** Make the text of --print-config: YAML that gives the same values when --config reads it. After
  * each value, a comment says where the value came from. The line of an option that was not given is
  * a comment as a whole, so that --config does not read it. (If --config read the line, the option
@@ -323,8 +340,9 @@ FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *targe
  * launch". If there are no such options, the text is "". Options from environment variables are
  * left out, because other tools export these variables for all programs. So are options that a file
  * sets to the default in `value`, because files of other tools list all options. A further line
- * names each variable of spec->env_named that no option reads. Free the text with
- * fsdp_text_free(). Return NULL when out of memory. */
+ * names each variable of spec->env_named that no option reads, and another each value that does not
+ * count because the same flag follows with another value. Free the text with fsdp_text_free().
+ * Return NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
  * it with fsdp_text_free(). Return NULL when out of memory. */

@@ -37,6 +37,7 @@ static const fsdp_option table[] = {
      .metavar = "TEXT", .help = "one TEXT: the second text, for a model of pairs"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
      .metavar = "FILE", .shown_default = "without TEXT: standard input",
+     .several = "run the command once for each file",
      .help = "texts, one a line (an empty line is an empty text), or rows: .jsonl, .json, .csv, "
      ".tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: standard input; a file without "
      "such an ending, and a pipe, has rows of JSON if it begins like one"},

@@ -19,6 +19,7 @@
 static const fsdp_option table[] = {
     {.name = "model", .aliases = "models,model-name,model-name-or-path", .type = FSDP_OPTION_LIST,
      PLACE(models), .metavar = "DIR,...", .required = true, .group = "models",
+     .several = "a comma separates models that are compared",
      .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
@@ -39,6 +40,7 @@ static const fsdp_option table[] = {
 
     {.name = "data", .aliases = "dataset,validation-data,validation-file,test-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
+     .several = "run the command once for each file",
      .group = "rows", .help = "what 'fsdp train --validation-data' takes for the model's task: a "
      "CSV or JSONL file, a folder of datasets.save_to_disk(), token files"},
     {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,
@@ -164,6 +166,14 @@ static const char *refused_name(const char *name)
     return NULL;
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "models and rows: model data baseline-data text-column target-column task-prefix max-samples "
+    "max-seq-length",
+    "texts: generate max-new-tokens num-beams",
+    "computing: batch-size param-dtype device threads-per-rank",
+    "output: examples predictions json", NULL};
+
 static const fsdp_options_spec spec = {
     .refused_name = refused_name,
     .program = "fsdp evaluate",
@@ -177,6 +187,7 @@ static const fsdp_options_spec spec = {
     .epilogue = "example:\n"
                 "  fsdp launch -n 2 evaluate --model t5-wikihow --data wikihowVal.csv \\\n"
                 "      --baseline-data wikihowAll.csv --examples 5\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,

@@ -41,8 +41,10 @@ static const fsdp_option table[] = {
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
-     .metavar = "TEXT", .help = "a text; the same as TEXT without an option"},
+     .metavar = "TEXT", .several = "several texts are given as words without an option",
+     .help = "a text; the same as TEXT without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
+     .several = "run the command once for each file",
      .metavar = "FILE", .help = "texts, one a line (an empty line is an empty text), or a column of "
      "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: "
      "standard input; a file without such an ending, and a pipe, has rows of JSON if it begins like "
@@ -52,6 +54,7 @@ static const fsdp_option table[] = {
      .shown_default = "prompt, text, source, input, article, ...",
      .help = "--input with rows: column or key with the text"},
     {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
+     .several = "run the command once for each file",
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
              "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too; or an Arrow folder"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
@@ -71,6 +74,7 @@ static const fsdp_option table[] = {
     {.name = "system", .type = FSDP_OPTION_STRING, PLACE(run.system), .metavar = "TEXT",
      .help = "message of the system, at the beginning"},
     {.name = "messages", .type = FSDP_OPTION_STRING, PLACE(run.messages), .metavar = "FILE",
+     .several = "run the command once for each file",
      .help = "conversations to answer, rows of JSON or Arrow: {\"messages\": [{\"role\": \"user\", "
      "\"content\": ...}, ...]}; the result is the row with the answer added"},
     {.name = "continue-final-message", .type = FSDP_OPTION_BOOL, PLACE(run.continue_final_message),
@@ -207,6 +211,14 @@ static void derive(void *target, const fsdp_options *options)
     fsdp_generation_options_given(options, &config->run.generation);
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "model and prompts: model prompt input task-prefix max-source-length",
+    "conversations: chat system messages",
+    "generation: max-new-tokens num-beams do-sample temperature top-k top-p repetition-penalty "
+    "num-return-sequences seed stream",
+    "output and computing: output json batch-size param-dtype device", NULL};
+
 static const fsdp_options_spec spec = {
     .program = "fsdp generate",
     .usage = "--model DIR [TEXT...] [options]",
@@ -220,6 +232,7 @@ static const fsdp_options_spec spec = {
                 "--task-prefix 'summarize: '\n"
                 "  fsdp generate --model Qwen/Qwen2.5-0.5B-Instruct --chat --system 'Be brief.'\n"
                 "  fsdp generate --model out --messages questions.jsonl --output answers.jsonl\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "TEXT...",

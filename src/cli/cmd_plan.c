@@ -291,6 +291,15 @@ static const char *without_effect(const void *config, const fsdp_options *option
                : NULL;
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "the plan: world-size local-world-size fit schedule json",
+    "an estimate of time: interconnect flops-per-rank",
+    "the run, with options of 'fsdp train': model task batch-size max-seq-length max-source-length "
+    "gradient-accumulation-steps optimizer sharding-strategy activation-checkpointing cpu-offload "
+    "lora-r bf16 device",
+    NULL};
+
 int fsdp_cmd_plan(int argc, char **argv)
 {
     plan_config config = {0};
@@ -308,6 +317,7 @@ int fsdp_cmd_plan(int argc, char **argv)
                     "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n"
                     "  fsdp plan --model t5-11b --world-size 8..4096 --local-world-size 8 --bf16 "
                     "--interconnect 100Gb,2us --flops-per-rank 100T\n",
+        .first_page = first_page,
         .table = table,
         .count = count,
         .compat = fsdp_train_options()->compat,

@@ -26,6 +26,7 @@ static const fsdp_option table[] = {
      .help = "Hugging Face folder with a tokenizer, or a file of one"},
     {.name = "data", .aliases = "input,train-data,train-file,dataset", .type = FSDP_OPTION_STRING,
      PLACE(data), .metavar = "PATH", .required = true,
+     .several = "a folder or a pattern names several files",
      .help = "plain text, CSV, JSON lines, each also compressed with gzip or zstd, an Arrow folder "
              "of datasets.save_to_disk(), a folder of files, or a pattern"},
     {.name = "validation-data", .aliases = "validation-file,eval-data", .type = FSDP_OPTION_STRING,
@@ -39,7 +40,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .help = "of --validation-fraction"},
     {.name = "output", .aliases = "o,output-dir,output-prefix", .type = FSDP_OPTION_STRING,
      PLACE(output), .metavar = "OUT",
-     .help = "a token file, if the name ends in .bin; else a folder: of Arrow files, or with "
+     .help = "a token file, if the name ends in .bin, else a folder: of Arrow files, or with "
              "--format of train.bin and val.bin"},
     {.name = "format", .type = FSDP_OPTION_CHOICE, PLACE(format), .value = "auto",
      .choices = formats, .metavar = "FORM", .shown_default = "nanogpt for .bin, else arrow",
@@ -98,7 +99,7 @@ static const fsdp_option table[] = {
      .help = "Arrow: join all rows and cut them into rows of N tokens, as run_clm does"},
 
     {.name = "check", .type = FSDP_OPTION_BOOL, PLACE(check), .group = "looking",
-     .help = "write nothing; show text, ids, pieces and offsets of the first rows, and whether "
+     .help = "write nothing, but show text, ids, pieces and offsets of the first rows, and whether "
              "decoding gives the text back"},
     {.name = "rows", .type = FSDP_OPTION_INT64, PLACE(rows), .value = "5",
      .bounds = FSDP_AT_LEAST(1), .help = "rows that --check shows"},
@@ -231,6 +232,15 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
                : FSDP_OK;
 }
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "input and output: tokenizer data output validation-fraction overwrite resume check",
+    "rows: task text-column target-column max-samples",
+    "tokens: max-seq-length append-eos block-size",
+    "making a tokenizer: train-vocab special-tokens",
+    "running: threads",
+    NULL};
+
 static const fsdp_options_spec spec = {
     .program = "fsdp tokenize",
     .usage = "--tokenizer DIR --data PATH --output OUT [options]",
@@ -243,6 +253,7 @@ static const fsdp_options_spec spec = {
                 "      --assistant-only-loss --validation-fraction 0.01\n"
                 "  fsdp tokenize --tokenizer gpt2 --data corpus.txt --check --rows 2\n"
                 "  fsdp tokenize --train-vocab 8000 --data corpus.txt --output my-tokenizer\n",
+    .first_page = first_page,
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,

@@ -49,10 +49,12 @@ static int run_command(int argc, char **argv)
         fsdp_print_commands(stderr);
         return FSDP_EXIT_USAGE;
     }
+    static char help[] = "help";
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        fsdp_print_commands(stdout);
-        return FSDP_EXIT_OK;
+        /* `fsdp --help train` is `fsdp help train`. */
+        argv[1] = help;
+        return fsdp_command_run(argc - 1, argv + 1);
     }
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
         fsdp_print_version(stdout);

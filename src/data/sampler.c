@@ -84,8 +84,9 @@ fsdp_status fsdp_sampler_check(const fsdp_sampler *s)
                           (int)s->batch_size, s->world_size, (int)accumulation(s));
     if (fsdp_sampler_steps(s) == 0)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "sampler: drop_last leaves no step of %" PRId64
-                          " samples (batch size %d, %d ranks, %d micro-steps)",
+                          "sampler: drop_last leaves no step, because %" PRId64
+                          " rows do not fill one (batch size %d x %d ranks x %d micro-steps); use "
+                          "a smaller batch size, or no drop_last",
                           s->samples, (int)s->batch_size, s->world_size, (int)accumulation(s));
     return FSDP_OK;
 }

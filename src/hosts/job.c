@@ -10,11 +10,11 @@
 
 /* Options that may differ between the hosts of a job, because they are about one host. */
 static const char *const own_options[] = {
-    "nproc-per-node",     "node-rank", "local-addr",      "log-dir",
-    "redirects",          "tee",       "gpu-ids",         "local-ranks-filter",
-    "job-secret-file",    "rdzv-conf", "master-addr",     "master-port",
-    "rdzv-endpoint",      "bind",      "omp-num-threads", "log-line-prefix-template",
-    "enable-cpu-affinity"};
+    "nproc-per-node",      "node-rank",    "local-addr",      "log-dir",
+    "redirects",           "tee",          "gpu-ids",         "local-ranks-filter",
+    "job-secret-file",     "rdzv-conf",    "master-addr",     "master-port",
+    "rdzv-endpoint",       "bind",         "omp-num-threads", "log-line-prefix-template",
+    "enable-cpu-affinity", "num-processes"};
 
 static bool is_own(const char *name)
 {

@@ -80,11 +80,16 @@ static const char *first_chosen(const fsdp_options *options, const fsdp_accelera
  * in `shared`, too, but under other names, so for these check which name was used. */
 static bool has_accelerate_flag(const fsdp_options *options)
 {
-    static const char *const shared[] = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
-                                         "master-port"};
-    static const char *const own[] = {"use-fsdp", "multi-gpu",           "gpu-ids",
-                                      "debug",    "enable-cpu-affinity", "use-parallelism-config",
-                                      "fp16",     "distributed-type"};
+    static const char *const shared[] = {"nnodes", "node-rank", "master-addr", "master-port"};
+    static const char *const own[] = {"num-processes",
+                                      "use-fsdp",
+                                      "multi-gpu",
+                                      "gpu-ids",
+                                      "debug",
+                                      "enable-cpu-affinity",
+                                      "use-parallelism-config",
+                                      "fp16",
+                                      "distributed-type"};
     for (size_t i = 0; i < FSDP_LENGTH(shared); i++) {
         const char *where = fsdp_options_source(options, shared[i]);
         if (where && (strncmp(where, "--num", 5) == 0 || strncmp(where, "--machine", 9) == 0 ||
@@ -99,6 +104,15 @@ static bool has_accelerate_flag(const fsdp_options *options)
            first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE) ||
            first_chosen(options, fsdp_accelerate_parallelism, FSDP_ACCELERATE_PARALLELISM,
                         FSDP_ORIGIN_FILE);
+}
+
+const char *fsdp_accelerate_ranks_option(const fsdp_options *options)
+{
+    return fsdp_options_given(options, "num-processes") &&
+                   fsdp_options_origin(options, "num-processes") >=
+                       fsdp_options_origin(options, "nproc-per-node")
+               ? "num-processes"
+               : "nproc-per-node";
 }
 
 /* With FSDP1, fsdp_reshard_after_forward contains a sharding strategy: its name, or its number in
@@ -255,7 +269,7 @@ static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *
                                       "contradicts --multi_gpu, or distributed_type MULTI_GPU");
     if (c->accelerate.multi_gpu && world_size(c) < 2)
         return fsdp_accelerate_refuse(
-            options, "nproc-per-node", FSDP_ERR_INVALID,
+            options, fsdp_accelerate_ranks_option(options), FSDP_ERR_INVALID,
             "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
             "processes; 1 is distributed_type NO");
     return FSDP_OK;

@@ -10,6 +10,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_path(char **path);
 /* Do what fsdp_accelerate_default_path() does, but set *path to NULL if there is no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
 
+/* Return the name of the option that decides how many ranks start: "num-processes", which counts
+ * the ranks of all hosts, or "nproc-per-node". */
+const char *fsdp_accelerate_ranks_option(const fsdp_options *options);
 /* Set the values that depend on other options, such as is_accelerate, use_fsdp, multi_gpu and
  * mixed_precision. */
 void fsdp_accelerate_derive(fsdp_launch_config *config, const fsdp_options *options);

@@ -2,6 +2,9 @@
 #include "src/launch/accelerate_variables.h"
 
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
+/* YAML reads a plain `no` as false, and Accelerate's own files have it in quotes. */
+const char *const fsdp_accelerate_precision_choices[] = {"no|false|off", "fp8", "fp16", "bf16",
+                                                         NULL};
 
 const char *const fsdp_accelerate_fp8_backends[] = {"AO", "TE", "MSAMP", NULL};
 

@@ -46,10 +46,13 @@ enum {
 
 /* clang-format off */
 static const fsdp_option table[] = {
-    {.name = "nproc-per-node", .aliases = "n,np,nproc,num-processes", .type = FSDP_OPTION_STRING,
+    {.name = "nproc-per-node", .aliases = "n,np,nproc", .type = FSDP_OPTION_STRING,
      PLACE(nproc), .value = "1", .metavar = "N", .group = "ranks",
-     .help = "ranks to start; gpu: one for each card; cpu: one for each processor; auto: gpu if "
-             "there are cards that can be used, else cpu"},
+     .help = "ranks to start on this host; gpu: one for each card; cpu: one for each processor; "
+             "auto: gpu if there are cards that can be used, else cpu"},
+    {.name = "num-processes", .type = FSDP_OPTION_STRING, PLACE(num_processes), .metavar = "N",
+     .shown_default = "--nproc-per-node on each host",
+     .help = "Accelerate's: ranks of all hosts together"},
     {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
      .value = "1", .metavar = "N", .help = "hosts, or MIN:MAX; the same command runs on each"},
     {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
@@ -173,7 +176,7 @@ static const char *refused_name(const char *name)
         {"mpirun-ccl", "there is no oneCCL; MPI connects the hosts"},
         {"logs-specs", "--log-dir, --redirects and --tee say where output goes"},
         {"duplicate-std", "--tee copies output to files, and grep finds lines in them"},
-        {"print-completion", "fsdp launch --help lists the options"},
+        {"print-completion", "fsdp launch --help all lists the options"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
         const char *prefix = rows[i].prefix, *at = name;
@@ -289,15 +292,6 @@ static fsdp_status count_cards(int *n)
     return status;
 }
 
-/* Return true if nproc-per-node was given as Accelerate's num_processes, which counts the ranks of
- * all hosts. */
-static bool counts_all_hosts(const fsdp_options *options)
-{
-    const char *where = fsdp_options_source(options, "nproc-per-node");
-    return fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE ||
-           (where && strncmp(where, "--num", 5) == 0);
-}
-
 /* Divide `total` ranks equally among the hosts, as `accelerate launch` does. Set *n to the number
  * of ranks of one host. */
 static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *options, long total,
@@ -306,7 +300,7 @@ static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *
     if (c->least_nodes != c->most_nodes || total % c->most_nodes ||
         total / c->most_nodes > FSDP_COMM_MAX_RANKS)
         return fsdp_accelerate_refuse(
-            options, "nproc-per-node", FSDP_ERR_INVALID,
+            options, "num-processes", FSDP_ERR_INVALID,
             "%ld processes cannot be shared equally by %s hosts: num_processes counts the ranks of "
             "all hosts; --nproc-per-node N those of one",
             total, c->nnodes);
@@ -314,12 +308,15 @@ static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *
     return FSDP_OK;
 }
 
-/* Read --nproc-per-node as torchrun does. */
-static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *options, int *n)
+/* Read `text`, the value of the option `name`, as torchrun reads --nproc-per-node: a number, auto,
+ * cpu or gpu. Set *n to the number of ranks. If the option is num-processes, the number counts the
+ * ranks of all hosts, and *n those of one. */
+static fsdp_status read_ranks(const fsdp_launch_config *c, const fsdp_options *options,
+                              const char *name, const char *text, int *n)
 {
-    const char *text = c->nproc;
     char *end;
-    const bool is_auto = strcmp(text, "auto") == 0;
+    const bool is_auto = strcmp(text, "auto") == 0, is_total = strcmp(name, "num-processes") == 0;
+    const bool is_in_file = fsdp_options_origin(options, name) == FSDP_ORIGIN_FILE;
     const fsdp_option_list *cards = &c->accelerate.gpu_ids;
     if ((is_auto || strcmp(text, "gpu") == 0) && !c->cpu && cards->count &&
         strcmp(cards->items[0], "all") != 0) {
@@ -336,30 +333,65 @@ static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *o
         return count_cards(n);
     if (strcmp(text, "xpu") == 0)
         return fsdp_accelerate_refuse(
-            options, "nproc-per-node", FSDP_ERR_UNSUPPORTED,
+            options, name, FSDP_ERR_UNSUPPORTED,
             "%s: there is no device for Intel's GPUs; use a number, auto, "
             "cpu or gpu",
             text);
-    if (strcmp(text, "-1") == 0 &&
-        fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
+    if (strcmp(text, "-1") == 0 && is_in_file)
         return fsdp_accelerate_refuse(
-            options, "nproc-per-node", FSDP_ERR_INVALID,
+            options, name, FSDP_ERR_INVALID,
             "-1: this file leaves the number of ranks to --num_processes N");
     errno = 0;
     int64_t value = strtol(text, &end, 10);
     bool good = *text && !*end && !errno;
-    if (!good && fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
+    if (!good && is_in_file)
         good = fsdp_yaml_integer(text, &value); /* PyYAML reads 0x2, too */
-    if (good && counts_all_hosts(options) && c->most_nodes > 1 && value > 0)
+    if (good && is_total && c->most_nodes > 1 && value > 0)
         return share_ranks(c, options, value, n);
     if (!good || value < 1 || value > FSDP_COMM_MAX_RANKS)
         return fsdp_accelerate_refuse(
-            options, "nproc-per-node", FSDP_ERR_INVALID,
+            options, name, FSDP_ERR_INVALID,
             "'%s' is not allowed; it takes an integer from 1 to %d, auto, "
             "cpu or gpu",
             text, FSDP_COMM_MAX_RANKS);
     *n = (int)value;
     return FSDP_OK;
+}
+
+/* Set *n to the number of ranks of this host. The same source has given both --nproc-per-node and
+ * --num_processes, so the two must agree. */
+static fsdp_status read_both(const fsdp_launch_config *c, const fsdp_options *options, int *n)
+{
+    int per_node, shared;
+    const char *key = fsdp_options_key(options, "nproc-per-node");
+    FSDP_TRY(read_ranks(c, options, "nproc-per-node", c->nproc, &per_node));
+    const long together = (long)per_node * c->most_nodes;
+    long total = strtol(c->num_processes, NULL, 10);
+    if (total < 1 || c->least_nodes != c->most_nodes) {
+        FSDP_TRY(read_ranks(c, options, "num-processes", c->num_processes, &shared));
+        total = (long)shared * c->most_nodes;
+    }
+    *n = per_node;
+    if (total == together)
+        return FSDP_OK;
+    return fsdp_accelerate_refuse(
+        options, "num-processes", FSDP_ERR_INVALID,
+        "%s contradicts %s %s: num_processes counts the ranks of all hosts, nproc_per_node those "
+        "of "
+        "one: %d on each of %d host%s are %ld; leave one of the two out",
+        c->num_processes, key ? key : fsdp_options_source(options, "nproc-per-node"), c->nproc,
+        per_node, c->most_nodes, c->most_nodes == 1 ? "" : "s", together);
+}
+
+/* Set *n to the number of ranks of this host. */
+static fsdp_status choose_ranks(const fsdp_launch_config *c, const fsdp_options *options, int *n)
+{
+    const char *name = fsdp_accelerate_ranks_option(options);
+    const bool is_total = strcmp(name, "num-processes") == 0;
+    if (is_total && fsdp_options_origin(options, "nproc-per-node") ==
+                        fsdp_options_origin(options, "num-processes"))
+        return read_both(c, options, n);
+    return read_ranks(c, options, name, is_total ? c->num_processes : c->nproc, n);
 }
 
 /* Make a random run id in the form of uuid.uuid4(). */
@@ -428,10 +460,19 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
         return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
                           c->rdzv_id);
-    FSDP_TRY(read_nproc(c, options, &c->n_ranks));
+    FSDP_TRY(choose_ranks(c, options, &c->n_ranks));
     FSDP_TRY(read_rdzv_conf(c, options));
     return fsdp_accelerate_check(c, options);
 }
+
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "ranks: nproc-per-node num-processes cpu gpu-ids bind omp-num-threads",
+    "several hosts: nnodes node-rank master-addr master-port hosts hostfile",
+    "failure and output: max-restarts log-dir redirects tee",
+    "Accelerate: mixed-precision use-fsdp fsdp-version fsdp-sharding-strategy "
+    "fsdp-reshard-after-forward fsdp-activation-checkpointing",
+    NULL};
 
 const fsdp_options_spec *fsdp_launch_options(void)
 {
@@ -453,6 +494,7 @@ const fsdp_options_spec *fsdp_launch_options(void)
             "  fsdp launch --nnodes 2 --node-rank 0 --master-addr host0 -n 4 ./mpi_program\n"
             "  fsdp launch --config_file fsdp.yaml train --model bert --data d.csv "
             "--output out\n",
+        .first_page = first_page,
         .table = table,
         .count = FSDP_LENGTH(table),
         .env_prefix = "PET_",

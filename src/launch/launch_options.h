@@ -29,6 +29,7 @@ typedef struct fsdp_accelerate_config {
 
 /* The values of all options. */
 typedef struct fsdp_launch_config {
+    const char *num_processes; /* NULL: not given */
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     const char *log_line_prefix_template;
     const char *rdzv_endpoint, *rdzv_backend, *rdzv_conf, *local_addr; /* NULL: not given */
@@ -38,7 +39,7 @@ typedef struct fsdp_launch_config {
     bool standalone, module, no_python, cpu;
     fsdp_option_list local_ranks_filter;
     fsdp_accelerate_config accelerate;
-    int n_ranks; /* number of ranks of this host, computed from nproc */
+    int n_ranks; /* number of ranks of this host, computed from nproc or num_processes */
     int least_nodes,
         most_nodes; /* least and largest number of hosts in --nnodes; 0: --nnodes is not valid */
     bool has_node_rank; /* true: the user gave --node-rank */
@@ -54,6 +55,8 @@ enum {
     FSDP_ACCELERATE_PRECISION_FP8 = 1 /* index of "fp8" in fsdp_accelerate_precisions */
 };
 extern const char *const fsdp_accelerate_precisions[];
+/* The same, with all spellings that files and flags may have. */
+extern const char *const fsdp_accelerate_precision_choices[];
 extern const char *const fsdp_accelerate_fp8_backends[];
 
 const fsdp_options_spec *fsdp_launch_options(void);

@@ -7,29 +7,33 @@
 #include "src/base/assert.h"
 #include "src/launch/launch.h"
 
-/* Scripts of tutorials and of Hugging Face's examples, and the command that does the same. */
+/* Scripts of tutorials and of Hugging Face's examples, the command that does the same, and the
+ * example in C that is the same script. `example` may be NULL. */
 static const struct {
-    const char *script, *command;
+    const char *script, *command, *example;
 } known[] = {
-    {"T5_training.py", "train --model t5-base --data FILE.csv --output DIR"},
-    {"train_t5.py", "train --model t5-base --data FILE.csv --output DIR"},
-    {"fsdp_tutorial.py", "train --model t5-base --data FILE.csv --output DIR"},
-    {"run_summarization.py", "train --model t5-small --data FILE --output DIR"},
+    {"T5_training.py", "train --model t5-base --data FILE.csv --output DIR", "t5_wikihow"},
+    {"train_t5.py", "train --model t5-base --data FILE.csv --output DIR", NULL},
+    {"fsdp_tutorial.py", "train --model t5-base --data FILE.csv --output DIR", NULL},
+    {"run_summarization.py", "train --model t5-small --data FILE --output DIR", NULL},
     {"run_translation.py",
-     "train --model t5-small --data FILE --source-lang en --target-lang de --output DIR"},
-    {"run_clm.py", "train --task causal-lm --model gpt2 --data FILE --output DIR"},
-    {"train_gpt2.py", "train --task causal-lm --model gpt2 --data FILE --output DIR"},
-    {"pretrain.py", "train --task causal-lm --from-config --model DIR --data FILE --output DIR"},
-    {"sft.py", "train --task causal-lm --model DIR --data FILE --output DIR"},
-    {"run_mlm.py", "train --task masked-lm --model bert-base-uncased --data FILE --output DIR"},
-    {"run_glue.py", "train --task classification --model bert-base-cased --data FILE --output DIR"},
+     "train --model t5-small --data FILE --source-lang en --target-lang de --output DIR", NULL},
+    {"run_clm.py", "train --task causal-lm --model gpt2 --data FILE --output DIR", NULL},
+    {"train_gpt2.py", "train --task causal-lm --model gpt2 --data FILE --output DIR", NULL},
+    {"pretrain.py", "train --task causal-lm --from-config --model DIR --data FILE --output DIR",
+     NULL},
+    {"sft.py", "train --task causal-lm --model DIR --data FILE --output DIR", NULL},
+    {"run_mlm.py", "train --task masked-lm --model bert-base-uncased --data FILE --output DIR",
+     NULL},
+    {"run_glue.py", "train --task classification --model bert-base-cased --data FILE --output DIR",
+     NULL},
     {"nlp_example.py",
-     "train --task classification --model bert-base-cased --data FILE --output DIR"},
+     "train --task classification --model bert-base-cased --data FILE --output DIR", "nlp_example"},
     {"run_classification.py",
-     "train --task classification --model bert-base-cased --data FILE --output DIR"},
-    {"generate.py", "generate --model DIR --input FILE"},
-    {"evaluate.py", "evaluate --model DIR --data FILE"},
-    {"eval.py", "evaluate --model DIR --data FILE"},
+     "train --task classification --model bert-base-cased --data FILE --output DIR", NULL},
+    {"generate.py", "generate --model DIR --input FILE", NULL},
+    {"evaluate.py", "evaluate --model DIR --data FILE", NULL},
+    {"eval.py", "evaluate --model DIR --data FILE", NULL},
 };
 
 /* Return true if two names of scripts are equal. Ignore case, and treat a dash as an underscore. */
@@ -60,15 +64,19 @@ fsdp_status fsdp_launch_check_script(const char *path, bool no_python)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const size_t length = strlen(name);
-    const char *command = "train --model DIR --data FILE --output DIR";
+    const char *command = "train --model DIR --data FILE --output DIR", *example = NULL;
     if (length < 4 || strcmp(name + length - 3, ".py") != 0 || names_interpreter(path))
         return FSDP_OK;
     for (size_t i = 0; i < FSDP_LENGTH(known); i++)
-        if (same_script(name, known[i].script))
+        if (same_script(name, known[i].script)) {
             command = known[i].command;
+            example = known[i].example;
+        }
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s is a Python script%s. Here ranks are programs: 'fsdp launch -n N %s' "
-                      "does it without Python, or name a C program such as examples/train_t5.c "
-                      "builds. To run the script with Python anyway: fsdp launch -n N python3 %s",
-                      path, no_python ? " that no interpreter is named in" : "", command, path);
+                      "does it without Python, or name a C program such as examples/%s%s. To run "
+                      "the script with Python anyway: fsdp launch -n N python3 %s",
+                      path, no_python ? " that no interpreter is named in" : "", command,
+                      example ? example : "train_t5", example ? ", which is this script in C" : "",
+                      path);
 }

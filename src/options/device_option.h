@@ -8,8 +8,8 @@
 #include <fsdp/options.h>
 
 #define FSDP_DEVICE_HELP                                                                           \
-    "where to compute: cpu; cuda, the card of this rank (ranks may share a card); cuda:N, that "   \
-    "card for all ranks; auto, a card if there is one that can be used, else the CPU"
+    "where to compute: cpu, cuda, cuda:N or auto; cuda: the card of this rank (ranks may share a " \
+    "card); cuda:N: that card for all ranks; auto: a card if there is one to use, else the CPU"
 
 /* The values of --device that contain no number, for fsdp_option.completions. */
 extern const char *const fsdp_device_words[];

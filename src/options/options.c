@@ -1,7 +1,7 @@
 /* Parses the command line and the environment, and applies all sources in order of precedence. The
  * other files of this folder find options by name (options_names.c), convert values
  * (options_value.c), compare flags that are given twice (options_twice.c), read YAML
- * (options_yaml.c), and print help and configuration (options_help.c). */
+ * (options_yaml.c), and print help (options_help.c) and configuration (options_print.c). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,13 +99,24 @@ static bool is_config_alias(const fsdp_options_spec *spec, const char *name)
            fsdp_option_same_name(name, spec->config_alias, strlen(spec->config_alias));
 }
 
+/* Read what may follow --help: `value` if it is not NULL, or else the next word. A flag is such a
+ * word only if it is the last one, because --help may also be added to a command line somewhere. */
+static void read_help(command_line *line, const char *value)
+{
+    const char *next = line->at < line->argc ? line->argv[line->at] : NULL;
+    if (!value && next && (next[0] != '-' || line->at + 1 == line->argc))
+        value = next;
+    line->options->action = FSDP_OPTIONS_HELP;
+    line->options->help_topic = value;
+}
+
 static fsdp_status read_built_in(command_line *line, const char *name, const char *value,
                                  bool *found)
 {
     const bool is_config = strcmp(name, "config") == 0;
     *found = true;
     if (strcmp(name, "help") == 0) {
-        line->options->action = FSDP_OPTIONS_HELP;
+        read_help(line, value);
     } else if (fsdp_option_same_name(name, "print-config", strlen("print-config"))) {
         line->options->action = FSDP_OPTIONS_PRINT_CONFIG;
     } else if (is_config || is_config_alias(line->options->spec, name)) {
@@ -223,7 +234,7 @@ static fsdp_status read_short(command_line *line, const char *word)
     bool negated;
     int index = fsdp_options_find(line->options->spec, name, &negated);
     if (index < 0 && strcmp(word, "-h") == 0) {
-        line->options->action = FSDP_OPTIONS_HELP;
+        read_help(line, NULL);
         return FSDP_OK;
     }
     /* A word such as -lr is probably a long name with a missing dash, so the error suggests a long
@@ -473,6 +484,7 @@ void fsdp_options_destroy(fsdp_options *options)
         fsdp_free(options->owned[i]);
     fsdp_free(options->owned);
     fsdp_free(options->sources);
+    fsdp_free(options->replaced);
     fsdp_free(options->positional);
     fsdp_free(options->argv);
     fsdp_free(options->rows);

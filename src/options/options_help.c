@@ -1,6 +1,6 @@
-/* Makes the texts of --help and --print-config, and the list of options that were given but have no
- * effect. */
-#include <stdlib.h>
+/* Makes the texts of --help. There are three: the first page, which has the options that most runs
+ * use, all options, and the options that a word selects. */
+#include <ctype.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,7 +9,6 @@
 
 enum {
     HELP_COLUMN = 28,
-    COMMENT_COLUMN = 40,
     MIN_COLUMNS = 60
 };
 
@@ -43,6 +42,9 @@ static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, 
     fsdp_str_printf(out, "\n");
 }
 
+#define ALL_OPTIONS "all"
+static const char *const help_words[] = {ALL_OPTIONS, NULL};
+
 /* Rows for the options that fsdp_options_parse() recognizes itself. They are only used to make
  * texts, so their types only say whether a value follows the name. */
 const fsdp_option fsdp_options_built_in[] = {
@@ -50,8 +52,10 @@ const fsdp_option fsdp_options_built_in[] = {
      .aliases = "h",
      .type = FSDP_OPTION_STRING,
      .offset = FSDP_OPTION_NOWHERE,
-     .metavar = "",
-     .help = "this text"},
+     .metavar = "[WORD]",
+     .completions = help_words,
+     .help = "this text; WORD: the options with this word in name, heading or description; all: "
+             "all options"},
     {.name = "config",
      .type = FSDP_OPTION_STRING,
      .offset = FSDP_OPTION_NOWHERE,
@@ -95,22 +99,29 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", fsdp_option_metavar(option));
 }
 
-/* Append the right column of an option: help text, allowed values, default and other names. */
-static void append_right(fsdp_str *out, const fsdp_option *option)
+/* Return true if the character at `at` is a full stop that ends a sentence. That of "e.g. one" or
+ * of "FSDP_... of" does not. */
+static bool ends_sentence(const char *at)
 {
-    const char *help = option->help ? option->help : "";
-    fsdp_str_printf(out, "%s", help);
-    if (option->type == FSDP_OPTION_CHOICE) {
-        /* After a text of several parts, a colon would seem to belong to the last part alone. */
-        fsdp_str_printf(out, "%s", strpbrk(help, ":;") ? "; it takes " : ": ");
-        fsdp_option_allowed(option, out);
+    return at[0] == '.' && at[1] == ' ' && isupper((unsigned char)at[2]);
+}
+
+/* Return the length of the part of a help text that the first page shows: up to the first semicolon
+ * or the first end of a sentence that is not in parentheses. */
+static size_t brief_length(const char *help)
+{
+    int depth = 0;
+    size_t i = 0;
+    for (; help[i]; i++) {
+        depth += (help[i] == '(') - (help[i] == ')');
+        if (depth == 0 && (help[i] == ';' || ends_sentence(help + i)))
+            break;
     }
-    if (option->required)
-        fsdp_str_printf(out, " (required)");
-    else if (option->shown_default)
-        fsdp_str_printf(out, " (default: %s)", option->shown_default);
-    else if (option->value && *option->value)
-        fsdp_str_printf(out, " (default: %s)", option->value);
+    return i;
+}
+
+static void append_other_names(fsdp_str *out, const fsdp_option *option)
+{
     bool any = false;
     for (const char *alias = option->aliases; alias && *alias;) {
         size_t length = strcspn(alias, ",");
@@ -124,6 +135,28 @@ static void append_right(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, "]");
 }
 
+/* Append the right column of an option: help text, allowed values, default and other names. If
+ * `brief` is true, append only the beginning of the help text, and no other names. */
+static void append_right(fsdp_str *out, const fsdp_option *option, bool brief)
+{
+    const char *help = option->help ? option->help : "";
+    const size_t length = brief ? brief_length(help) : strlen(help);
+    fsdp_str_append(out, help, length);
+    if (option->type == FSDP_OPTION_CHOICE) {
+        /* After a text of several parts, a colon would seem to belong to the last part alone. */
+        fsdp_str_printf(out, "%s", strcspn(help, ":;") < length ? "; it takes " : ": ");
+        fsdp_option_allowed(option, out);
+    }
+    if (option->required)
+        fsdp_str_printf(out, " (required)");
+    else if (option->shown_default)
+        fsdp_str_printf(out, " (default: %s)", option->shown_default);
+    else if (option->value && *option->value)
+        fsdp_str_printf(out, " (default: %s)", option->value);
+    if (!brief)
+        append_other_names(out, option);
+}
+
 static void append_row(fsdp_str *out, const char *left, const char *right, int columns)
 {
     int width = (int)strlen(left);
@@ -134,11 +167,11 @@ static void append_row(fsdp_str *out, const char *left, const char *right, int c
     append_wrapped(out, right, HELP_COLUMN, HELP_COLUMN, columns);
 }
 
-static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
+static void append_option(fsdp_str *out, const fsdp_option *option, bool brief, int columns)
 {
     fsdp_str left = {0}, right = {0};
     append_left(&left, option);
-    append_right(&right, option);
+    append_right(&right, option, brief);
     if (left.failed || right.failed)
         out->failed = true;
     else
@@ -147,25 +180,107 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append the options of `table` whose `no_effect` is set. If *any is false, append the heading
- * before the first of them and set *any to true. In this way, several tables share one heading. */
-static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
-                                  int columns)
+/* Append an option with `reason`, which says why it has no effect or is not supported. */
+static void append_with_reason(fsdp_str *out, const fsdp_option *option, const char *reason,
+                               int columns)
+{
+    fsdp_str left = {0};
+    append_left(&left, option);
+    if (left.failed)
+        out->failed = true;
+    else
+        append_row(out, left.data, reason, columns);
+    fsdp_str_fini(&left);
+}
+
+static char plain(char c)
+{
+    return c == '_' || c == ' ' ? '-' : (char)tolower((unsigned char)c);
+}
+
+/* Return true if a word of `text` begins with `word`. Case is ignored. A dash, an underscore and a
+ * blank count as the same character. */
+static bool has_word(const char *text, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = text; at && *at; at++) {
+        size_t i = 0;
+        if (at > text && isalnum((unsigned char)at[-1]))
+            continue;
+        while (i < n && at[i] && plain(at[i]) == plain(word[i]))
+            i++;
+        if (i == n)
+            return true;
+    }
+    return false;
+}
+
+/* Return true if `word` is NULL, or if it is a word of the heading, of the option's names, or of
+ * the text that describes the option. When out of memory, set out->failed. */
+static bool is_selected(fsdp_str *out, const fsdp_option *option, const char *group,
+                        const char *word)
+{
+    if (!word || has_word(group, word))
+        return true;
+    fsdp_str text = {0};
+    append_left(&text, option);
+    fsdp_str_printf(&text, " ");
+    append_right(&text, option, false);
+    fsdp_str_printf(&text, " %s", option->no_effect ? option->no_effect : "");
+    out->failed |= text.failed;
+    const bool selected = !text.failed && has_word(text.data, word);
+    fsdp_str_fini(&text);
+    return selected;
+}
+
+#define NO_EFFECT_HEADING "accepted, without effect here"
+#define ALWAYS_HEADING "always"
+
+/* Append the options of `table` whose `no_effect` is set and which `word` selects. If *any is
+ * false, append the heading before the first of them and set *any to true. In this way, several
+ * tables share one heading. */
+static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count,
+                                  const char *word, bool *any, int columns)
 {
     for (size_t i = 0; i < count; i++) {
         const fsdp_option *option = &table[i];
-        if (!option->no_effect || option->hidden)
+        if (!option->no_effect || option->hidden ||
+            !is_selected(out, option, NO_EFFECT_HEADING, word))
             continue;
-        fsdp_str left = {0};
-        append_left(&left, option);
         if (!*any)
-            fsdp_str_printf(out, "\naccepted, without effect here:\n");
+            fsdp_str_printf(out, "\n" NO_EFFECT_HEADING ":\n");
         *any = true;
-        if (left.failed)
-            out->failed = true;
-        else
-            append_row(out, left.data, option->no_effect, columns);
-        fsdp_str_fini(&left);
+        append_with_reason(out, option, option->no_effect, columns);
+    }
+}
+
+/* Append the options of the spec that `word` selects, under their headings. If `word` is NULL,
+ * append all options. */
+static void append_options(fsdp_str *out, const fsdp_options_spec *spec, const char *word,
+                           int columns)
+{
+    const char *group = "options", *shown = NULL;
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *option = &spec->table[i];
+        group = option->group ? option->group : group;
+        if (option->no_effect || option->hidden || !is_selected(out, option, group, word))
+            continue;
+        if (!shown || strcmp(shown, group) != 0)
+            fsdp_str_printf(out, "\n%s:\n", group);
+        shown = group;
+        append_option(out, option, false, columns);
+    }
+    bool any = false;
+    append_without_effect(out, spec->table, spec->count, word, &any, columns);
+    append_without_effect(out, spec->compat, spec->n_compat, word, &any, columns);
+    any = false;
+    for (size_t i = 0; i < fsdp_options_n_built_in; i++) {
+        if (!is_selected(out, &fsdp_options_built_in[i], ALWAYS_HEADING, word))
+            continue;
+        if (!any)
+            fsdp_str_printf(out, "\n" ALWAYS_HEADING ":\n");
+        any = true;
+        append_option(out, &fsdp_options_built_in[i], false, columns);
     }
 }
 
@@ -187,197 +302,195 @@ static void append_usage(fsdp_str *out, const fsdp_options_spec *spec, int colum
     append_wrapped(out, usage + 1, margin, margin, columns);
 }
 
-char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
+static void append_head(fsdp_str *out, const fsdp_options_spec *spec, int columns)
 {
-    fsdp_str out = {0};
-    const char *group = "options";
-    bool heading = true;
-    if (columns < MIN_COLUMNS)
-        columns = MIN_COLUMNS;
-    append_usage(&out, spec, columns);
-    if (spec->summary) {
-        fsdp_str_printf(&out, "\n");
-        append_wrapped(&out, spec->summary, 0, 0, columns);
-    }
-    for (size_t i = 0; i < spec->count; i++) {
-        const fsdp_option *option = &spec->table[i];
-        if (option->group && strcmp(option->group, group) != 0) {
-            group = option->group;
-            heading = true;
-        }
-        if (option->no_effect || option->hidden)
-            continue;
-        if (heading)
-            fsdp_str_printf(&out, "\n%s:\n", group);
-        heading = false;
-        append_option(&out, option, columns);
-    }
-    bool any = false;
-    append_without_effect(&out, spec->table, spec->count, &any, columns);
-    append_without_effect(&out, spec->compat, spec->n_compat, &any, columns);
-    fsdp_str_printf(&out, "\nalways:\n");
-    for (size_t i = 0; i < fsdp_options_n_built_in; i++)
-        append_option(&out, &fsdp_options_built_in[i], columns);
-    fsdp_str_printf(&out, "\n");
+    append_usage(out, spec, columns);
+    if (!spec->summary)
+        return;
+    fsdp_str_printf(out, "\n");
+    append_wrapped(out, spec->summary, 0, 0, columns);
+}
+
+static void append_foot(fsdp_str *out, const fsdp_options_spec *spec, int columns)
+{
     fsdp_str note = {0};
     fsdp_str_printf(&note,
                     "A dash in a name equals an underscore. Each option can also come from the "
                     "environment: %s and its name in capitals, dashes as underscores.",
                     spec->env_prefix ? spec->env_prefix : "FSDP_");
-    append_wrapped(&out, note.data ? note.data : "", 0, 0, columns);
+    fsdp_str_printf(out, "\n");
+    append_wrapped(out, note.data ? note.data : "", 0, 0, columns);
+    out->failed |= note.failed;
     fsdp_str_fini(&note);
     if (spec->epilogue)
-        fsdp_str_printf(&out, "\n%s", spec->epilogue);
+        fsdp_str_printf(out, "\n%s", spec->epilogue);
+}
+
+static int at_least_min(int columns)
+{
+    return columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
+}
+
+char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
+{
+    fsdp_str out = {0};
+    columns = at_least_min(columns);
+    append_head(&out, spec, columns);
+    append_options(&out, spec, NULL, columns);
+    append_foot(&out, spec, columns);
     return fsdp_str_take(&out);
 }
 
-/* Append `text` as a double-quoted YAML scalar. */
-static void append_quoted(fsdp_str *out, const char *text)
+/* Return the row of the spec's table with this name [length], or NULL. */
+static const fsdp_option *find_row(const fsdp_options_spec *spec, const char *name, size_t length)
 {
-    fsdp_str_printf(out, "\"");
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fsdp_str_printf(out, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            fsdp_str_printf(out, "\\x%02X", c);
-        else
-            fsdp_str_append(out, text, 1);
-    }
-    fsdp_str_printf(out, "\"");
+    for (size_t i = 0; i < spec->count; i++)
+        if (strncmp(spec->table[i].name, name, length) == 0 && !spec->table[i].name[length])
+            return &spec->table[i];
+    return NULL;
 }
 
-static void append_value(fsdp_str *out, const fsdp_option *option, const void *target)
+/* Append a row of spec->first_page: its heading and its options. */
+static void append_first_group(fsdp_str *out, const fsdp_options_spec *spec, const char *row,
+                               int columns)
 {
-    const void *place = (const char *)target + option->offset;
-    if (option->type == FSDP_OPTION_STRING) {
-        const char *text = *(const char *const *)place;
-        text ? append_quoted(out, text) : fsdp_str_printf(out, "null");
-        return;
+    size_t length = strcspn(row, ":");
+    fsdp_str_printf(out, "\n%.*s:\n", (int)length, row);
+    for (const char *at = row + length + 1; *at; at += length) {
+        at += strspn(at, " ");
+        length = strcspn(at, " ");
+        const fsdp_option *option = find_row(spec, at, length);
+        FSDP_ASSERT(option);
+        append_option(out, option, true, columns);
     }
-    if (option->type == FSDP_OPTION_LIST) {
-        fsdp_option_list list = *(const fsdp_option_list *)place;
-        fsdp_str_printf(out, "[");
-        for (size_t i = 0; i < list.count; i++) {
-            fsdp_str_printf(out, i ? ", " : "");
-            append_quoted(out, list.items[i]);
-        }
-        fsdp_str_printf(out, "]");
-        return;
-    }
-    char *text = fsdp_option_text(option, target);
-    out->failed |= !text;
-    fsdp_str_printf(out, "%s", text ? text : "");
-    fsdp_free(text);
 }
 
-/* Append a YAML line that sets the option to its current value, without the newline. The line is
- * "name: value". There is one exception: if option->false_is_silence is set and the value is false,
- * the line is "no-name: true". If `by_default` is true, append the line as a comment. In the
- * comment, the value of an option with `optional` is null. */
-static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
-                           const void *target)
+/* Return the number of options that --help all shows. Append their headings to `headings`, with
+ * commas between them. */
+static size_t list_headings(const fsdp_options_spec *spec, fsdp_str *headings)
 {
-    const char *place = (const char *)target + option->offset;
-    if (option->false_is_silence && !by_default && !*(const bool *)place) {
-        fsdp_str_printf(out, "no-%s: true", option->name);
-        return;
-    }
-    fsdp_str_printf(out, "%s%s: ", by_default ? "# " : "", option->name);
-    if (option->optional && by_default)
-        fsdp_str_printf(out, "null");
-    else
-        append_value(out, option, target);
-}
-
-char *fsdp_options_print(const fsdp_options *options, const void *target)
-{
-    static const char *const kinds[] = {"default", "environment ", "", "flag "};
-    const fsdp_options_spec *spec = options->spec;
-    fsdp_str out = {0};
-    bool any = false;
+    const char *group = "options", *shown = NULL;
+    size_t n = fsdp_options_n_built_in;
     for (size_t i = 0; i < spec->count; i++) {
         const fsdp_option *option = &spec->table[i];
-        const struct option_source *source = &options->sources[i];
-        if (option->offset == FSDP_OPTION_NOWHERE ||
-            (option->no_effect && source->origin == FSDP_ORIGIN_DEFAULT))
+        group = option->group ? option->group : group;
+        n += !option->hidden;
+        if (option->no_effect || option->hidden || (shown && strcmp(shown, group) == 0))
             continue;
-        const bool by_default = source->origin == FSDP_ORIGIN_DEFAULT;
-        size_t begin = out.len;
-        append_setting(&out, option, by_default, target);
-        int pad = COMMENT_COLUMN - (int)(out.len - begin);
-        fsdp_str_printf(&out, "%*s # %s%s\n", pad > 0 ? pad : 0, "", kinds[source->origin],
-                        source->where ? source->where : "");
+        /* A table may have a heading twice. */
+        if (!headings->data || !strstr(headings->data, group))
+            fsdp_str_printf(headings, "%s%s", shown ? "; " : "", group);
+        shown = group;
     }
-    for (size_t i = 0; i < spec->count; i++) {
-        const fsdp_option *option = &spec->table[i];
-        const struct option_source *source = &options->sources[i];
-        const char *without_effect = fsdp_options_without_effect(options, i);
-        if (!without_effect || source->origin == FSDP_ORIGIN_DEFAULT)
-            continue;
-        if (!any)
-            fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
-        any = true;
-        fsdp_str_printf(&out, "#   %s", option->name);
-        if (source->text) {
-            fsdp_str_printf(&out, " ");
-            append_quoted(&out, source->text);
-        }
-        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
-                        without_effect);
+    for (size_t i = 0; i < spec->n_compat; i++)
+        n += !spec->compat[i].hidden;
+    return n;
+}
+
+/* Append the end of the first page, which says how to see the other options. */
+static void append_more(fsdp_str *out, const fsdp_options_spec *spec, int columns)
+{
+    fsdp_str headings = {0}, words = {0}, all = {0};
+    const size_t n = list_headings(spec, &headings);
+    fsdp_str_printf(&words,
+                    "the options with WORD in name, heading or description, in full. The headings "
+                    "are: %s",
+                    headings.data ? headings.data : "");
+    fsdp_str_printf(&all, "all %zu options", n);
+    out->failed |= headings.failed || words.failed || all.failed;
+    if (!out->failed) {
+        fsdp_str_printf(out, "\nmore:\n");
+        append_row(out, "  --help WORD", words.data, columns);
+        append_row(out, "  --help --NAME", "one option in full, with its other names", columns);
+        append_row(out, "  --help " ALL_OPTIONS, all.data, columns);
     }
-    fsdp_str unread = {0};
-    fsdp_options_unread_variables(spec, "#   ", &unread);
-    if (unread.len && !any)
-        fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
-    fsdp_str_printf(&out, "%s", unread.len ? unread.data : "");
-    out.failed |= unread.failed;
-    fsdp_str_fini(&unread);
-    return fsdp_str_take(&out);
+    fsdp_str_fini(&all);
+    fsdp_str_fini(&words);
+    fsdp_str_fini(&headings);
+    for (size_t i = 1; i < fsdp_options_n_built_in; i++)
+        append_option(out, &fsdp_options_built_in[i], true, columns);
 }
 
-/* Return the reason why option `i` has no effect, if a flag or file gave the option. Return NULL if
- * the option has an effect, if no flag and no file gave it, or if a file gave its default. */
-static const char *without_effect(const fsdp_options *options, size_t i)
+static char *first_page(const fsdp_options_spec *spec, int columns)
 {
-    const struct option_source *source = &options->sources[i];
-    const fsdp_option *option = &options->spec->table[i];
-    const bool by_file = source->origin == FSDP_ORIGIN_FILE && source->says_nothing &&
-                         (option->value || option->type == FSDP_OPTION_LIST);
-    return source->origin > FSDP_ORIGIN_ENV && !by_file ? fsdp_options_without_effect(options, i)
-                                                        : NULL;
-}
-
-static bool is_without_effect_for(const fsdp_options *options, size_t i, const char *reason)
-{
-    const char *own = without_effect(options, i);
-    return own && strcmp(own, reason) == 0;
-}
-
-/* Return true if an option before option `i` has no effect for the same reason. The line for that
- * earlier option also lists option `i`. */
-static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
-{
-    for (size_t k = 0; k < i; k++)
-        if (is_without_effect_for(options, k, reason))
-            return true;
-    return false;
-}
-
-char *fsdp_options_notes(const fsdp_options *options)
-{
-    const fsdp_option *table = options->spec->table;
     fsdp_str out = {0};
-    fsdp_str_printf(&out, "%s", "");
-    for (size_t i = 0; i < options->spec->count; i++) {
-        const char *reason = without_effect(options, i);
-        if (!reason || is_noted(options, i, reason))
-            continue;
-        for (size_t k = i; k < options->spec->count; k++)
-            if (is_without_effect_for(options, k, reason))
-                fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
-        fsdp_str_printf(&out, ": %s\n", reason);
-    }
-    fsdp_options_unread_variables(options->spec, "", &out);
+    append_head(&out, spec, columns);
+    for (const char *const *row = spec->first_page; *row; row++)
+        append_first_group(&out, spec, *row, columns);
+    append_more(&out, spec, columns);
+    append_foot(&out, spec, columns);
     return fsdp_str_take(&out);
+}
+
+/* Make the text about one option, whose row is `option`. */
+static char *describe_option(const fsdp_option *option, int columns)
+{
+    fsdp_str out = {0};
+    if (option->instead) {
+        fsdp_str_printf(&out, "not supported:\n");
+        append_with_reason(&out, option, option->instead, columns);
+    } else if (option->no_effect) {
+        fsdp_str_printf(&out, NO_EFFECT_HEADING ":\n");
+        append_with_reason(&out, option, option->no_effect, columns);
+    } else {
+        append_option(&out, option, false, columns);
+    }
+    return fsdp_str_take(&out);
+}
+
+/* Make the text about the option that `flag` names: "--lr" or "-n". */
+static fsdp_status describe_flag(const fsdp_options *options, const char *flag, int columns,
+                                 char **text)
+{
+    const char *name = flag + strspn(flag, "-");
+    bool negated;
+    const int index = fsdp_options_find(options->spec, name, &negated);
+    const fsdp_option *option = index >= 0 ? &options->spec->table[index] : NULL;
+    for (size_t i = 0; !option && i < fsdp_options_n_built_in; i++)
+        if (fsdp_option_same_name(name, fsdp_options_built_in[i].name,
+                                  strlen(fsdp_options_built_in[i].name)))
+            option = &fsdp_options_built_in[i];
+    if (!option)
+        return fsdp_options_unknown(options->spec, "--", name);
+    *text = describe_option(option, columns);
+    return *text ? FSDP_OK : fsdp_error_nomem();
+}
+
+/* Make the text about the options that `word` selects. */
+static fsdp_status describe_word(const fsdp_options *options, const char *word, int columns,
+                                 char **text)
+{
+    const fsdp_options_spec *spec = options->given_spec;
+    char near[OPTION_NAME_BYTES];
+    fsdp_str out = {0};
+    append_options(&out, spec, word, columns);
+    if (out.len || out.failed) {
+        char *found = fsdp_str_take(&out);
+        if (!found)
+            return fsdp_error_nomem();
+        memmove(found, found + 1, strlen(found)); /* the empty line before the first heading */
+        *text = found;
+        return FSDP_OK;
+    }
+    fsdp_str_fini(&out);
+    const bool is_near = fsdp_options_nearest(options->spec, word, near) >= 0;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--help '%.100s': no option has this word in name, heading or "
+                      "description%s%s%s; '%s --help " ALL_OPTIONS "' shows all options",
+                      word, is_near ? "; did you mean '--" : "", is_near ? near : "",
+                      is_near ? "'?" : "", spec->program);
+}
+
+fsdp_status fsdp_options_requested_help(const fsdp_options *options, int columns, char **text)
+{
+    const fsdp_options_spec *spec = options->given_spec;
+    const char *topic = options->help_topic;
+    columns = at_least_min(columns);
+    if (topic && *topic == '-' && topic[strspn(topic, "-")])
+        return describe_flag(options, topic, columns, text);
+    if (topic && *topic && strcmp(topic, ALL_OPTIONS) != 0)
+        return describe_word(options, topic, columns, text);
+    *text =
+        spec->first_page && !topic ? first_page(spec, columns) : fsdp_options_help(spec, columns);
+    return *text ? FSDP_OK : fsdp_error_nomem();
 }

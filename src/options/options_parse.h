@@ -33,9 +33,11 @@ struct fsdp_options {
     fsdp_option *rows; /* owned; the rows of the spec's tables `table` and `compat`; NULL if the
                           spec has no `compat` */
     fsdp_options_action action;
-    const char *file;      /* name of the last configuration file; NULL: none */
-    const char *file_flag; /* flag that named it, without "--": "config", or spec->config_alias */
-    char **positional;     /* owned array of pointers to strings of argv */
+    const char *help_topic; /* what follows --help: a word, or a flag with its dashes; NULL: nothing
+                             */
+    const char *file;       /* name of the last configuration file; NULL: none */
+    const char *file_flag;  /* flag that named it, without "--": "config", or spec->config_alias */
+    char **positional;      /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;
@@ -48,6 +50,9 @@ struct fsdp_options {
         const char *without_effect; /* why the values of other options leave this option without
                                        effect; NULL if it has an effect */
     } * sources;                    /* [spec->count] */
+    const char **replaced; /* [n_replaced] lines for fsdp_options_notes(), one for each flag that
+                              does not count because the same flag follows with another value */
+    size_t n_replaced, replaced_cap;
     char **owned; /* every allocated string and array to which the target or an entry of `sources`
                      points */
     size_t n_owned, owned_cap;
@@ -90,8 +95,10 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
  * texts may be different spellings of the value. Both values must be valid. */
 bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
                             const fsdp_option_given *b);
-/* Return FSDP_ERR_INVALID if two of the flags `given` [n_given] are different names of one option
- * and have different values. All values must be valid. */
+/* Compare the flags `given` [n_given] that belong to one option and have different values. Return
+ * FSDP_ERR_INVALID if two of them are different names of the option, or if option->several is set.
+ * Otherwise, add a line to options->replaced for each flag that does not count. All values must be
+ * valid. */
 fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,
                                      size_t n_given);
 /* Return the reason why option `i` has no effect, or NULL if there is none. An option whose field

@@ -1,9 +1,12 @@
-/* Checks flags that the command line gives more than once. The same name twice is no error, and the
- * last value counts, as in argparse. This is how a script overrides its own flags: run.sh --lr 0.1
- * --lr 0.2. Two names of one option are an error if their values differ, because the user may
- * believe that they are two options. */
+/* Checks flags that the command line gives more than once with different values. If the name is the
+ * same, the last value counts, as in argparse. This is how a script overrides its own flags: run.sh
+ * --lr 0.1 --lr 0.2. A note names the value that does not count (fsdp_options_notes()). For some
+ * options, such as files of data, it is an error, because the user may believe that both values
+ * count. Two names of one option are an error, because the user may believe that they are two
+ * options. */
 #include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/options/options_parse.h"
 
 /* Return the name in a flag as the user wrote it: without the dashes before it, and without "no-"
@@ -40,13 +43,51 @@ static fsdp_status contradiction(const fsdp_option *option, const fsdp_option_gi
     return status;
 }
 
-/* Return true if the flag given[i] is not followed by a flag with the same name. */
-static bool counts(const fsdp_option_given *given, size_t n_given, size_t i)
+/* Return the index of the last flag with the same name as given[i], which is `i` if no such flag
+ * follows. */
+static size_t last_with_name(const fsdp_option_given *given, size_t n_given, size_t i)
 {
-    for (size_t k = i + 1; k < n_given; k++)
+    for (size_t k = n_given; --k > i;)
         if (given[k].index == given[i].index && has_same_name(&given[k], &given[i]))
-            return false;
-    return true;
+            return k;
+    return i;
+}
+
+static fsdp_status two_values(const fsdp_option *option, const fsdp_option_given *a,
+                              const fsdp_option_given *b)
+{
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s %.200s and %s %.200s: only one of the two would count; leave the other "
+                      "out; %s",
+                      a->where, a->text ? a->text : "", b->where, b->text ? b->text : "",
+                      option->several);
+}
+
+/* Record that the flag `lost` does not count, because `kept` follows it. */
+static fsdp_status add_replaced(fsdp_options *options, const fsdp_option_given *lost,
+                                const fsdp_option_given *kept)
+{
+    fsdp_str line = {0};
+    append_flag(&line, lost);
+    fsdp_str_printf(&line, ": ");
+    append_flag(&line, kept);
+    fsdp_str_printf(&line, " comes later, and the last value counts");
+    char *text = fsdp_options_own(options, fsdp_str_take(&line));
+    if (!text || !FSDP_GROW(options->replaced, options->replaced_cap, options->n_replaced + 1))
+        return fsdp_error_nomem();
+    options->replaced[options->n_replaced++] = text;
+    return FSDP_OK;
+}
+
+/* Compare given[i] with the last flag of the same name, which is given[last]. */
+static fsdp_status check_replaced(fsdp_options *options, const fsdp_option_given *given, size_t i,
+                                  size_t last)
+{
+    const fsdp_option *option = &options->spec->table[given[i].index];
+    if (last == i || fsdp_option_same_value(options, &given[i], &given[last]))
+        return FSDP_OK;
+    return option->several ? two_values(option, &given[i], &given[last])
+                           : add_replaced(options, &given[i], &given[last]);
 }
 
 fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,
@@ -54,10 +95,12 @@ fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_gi
 {
     for (size_t i = 0; i < n_given; i++) {
         const fsdp_option *option = &options->spec->table[given[i].index];
-        if (option->repeats || !counts(given, n_given, i))
+        const size_t last = last_with_name(given, n_given, i);
+        if (option->repeats)
             continue;
-        for (size_t k = i + 1; k < n_given; k++)
-            if (given[k].index == given[i].index && counts(given, n_given, k) &&
+        FSDP_TRY(check_replaced(options, given, i, last));
+        for (size_t k = i + 1; last == i && k < n_given; k++)
+            if (given[k].index == given[i].index && last_with_name(given, n_given, k) == k &&
                 !fsdp_option_same_value(options, &given[i], &given[k]))
                 return contradiction(option, &given[i], &given[k]);
     }

@@ -29,6 +29,16 @@ static fsdp_status print_text(char *text)
     return printed ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "stdout: cannot be written");
 }
 
+static fsdp_status print_help(const fsdp_options *options)
+{
+    enum {
+        COLUMNS = 80
+    };
+    char *text;
+    FSDP_TRY(fsdp_options_requested_help(options, COLUMNS, &text));
+    return print_text(text);
+}
+
 static bool is_noted(const fsdp_option *option, const fsdp_options *options, const void *target)
 {
     return option->note && fsdp_options_origin(options, option->name) == FSDP_ORIGIN_FLAG &&
@@ -47,15 +57,12 @@ static void print_notes(const fsdp_options_spec *spec, const fsdp_options *optio
 fsdp_status fsdp_parse_args(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                             fsdp_options **options, bool *run)
 {
-    enum {
-        COLUMNS = 80
-    };
     fsdp_options *parsed;
     FSDP_TRY(fsdp_options_parse(spec, argc, argv, target, &parsed));
     const fsdp_options_action wanted = fsdp_options_requested_action(parsed);
     fsdp_status status = FSDP_OK;
     if (wanted == FSDP_OPTIONS_HELP)
-        status = print_text(fsdp_options_help(spec, COLUMNS));
+        status = print_help(parsed);
     else if (wanted == FSDP_OPTIONS_PRINT_CONFIG)
         status = print_text(fsdp_options_print(parsed, target));
     else

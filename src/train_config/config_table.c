@@ -105,11 +105,12 @@ static const fsdp_option table[] = {
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one"},
     {.name = "data", .aliases = "dataset,train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
+     .several = "--mix-data TASK:WEIGHT:PATH adds training data",
      .help = "CSV or JSONL file, or a folder of datasets.save_to_disk(); causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
              "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
              "text with a document a line"},
     {.name = "mix-data", .type = FSDP_OPTION_LIST, PLACE(mix_data),
-     .metavar = "TASK:WEIGHT:PATH,...",
+     .metavar = "TASK:WEIGHT:PATH,...", .several = "a comma separates several",
      .help = "additional training data with tasks of their own: seq2seq:0.3:pairs.csv. A step "
              "takes rows from each source in proportion to its weight; an epoch has as many rows "
              "as all sources together"},
@@ -125,6 +126,7 @@ static const fsdp_option table[] = {
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
+     .several = "'fsdp evaluate' measures the loss on another file",
      .shown_default = "the rows for validation in the folder of --data, if it has some",
      .help = "rows for validation, in the same formats"},
     {.name = "validation-split-percentage", .type = FSDP_OPTION_INT,
@@ -624,7 +626,7 @@ static const fsdp_option table[] = {
      .choices = fp8_backends, .metavar = "NAME", .env = "ACCELERATE_FP8_BACKEND",
      .help = "Accelerate's: only ao, torchao"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
-     .help = "the same as --param-dtype bfloat16"},
+     .help = "compute in bfloat16: the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
      .help = "the same as --param-dtype float16"},
     FSDP_DEVICE_OPTION(offsetof(fsdp_train_config, device)),
@@ -814,6 +816,15 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
+/* What --help shows without a word: the options that most runs use. */
+static const char *const first_page[] = {
+    "model and data: model data validation-data task text-column target-column task-prefix "
+    "max-seq-length max-source-length",
+    "training: epochs max-steps batch-size gradient-accumulation-steps optimizer lr lr-schedule "
+    "warmup-steps max-grad-norm",
+    "memory and speed: bf16 activation-checkpointing lora-r sharding-strategy device devices",
+    "output: output metrics report-to dashboard save-steps resume", NULL};
+
 const fsdp_options_spec *fsdp_train_options(void)
 {
     static const fsdp_options_spec spec = {
@@ -827,6 +838,7 @@ const fsdp_options_spec *fsdp_train_options(void)
                     "      --validation-data wikihowVal.csv --output t5-wikihow --bf16\n"
                     "  fsdp launch -n 2 train --model gpt2 --data fineweb10B \\\n"
                     "      --validation-data fineweb10B --document-token 50256 --output out\n",
+        .first_page = first_page,
         .table = table,
         .count = FSDP_LENGTH(table),
         .compat = fsdp_train_compat,

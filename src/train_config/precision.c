@@ -24,7 +24,7 @@ enum {
     FIRST_PRESET = 6   /* index of bfSixteen, the first of the FSDP tutorials' policies */
 };
 
-const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
+const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32|false|off",
                                              "bf16|bfloat16|bf16-mixed",
                                              "bf16-true",
                                              "fp16|float16|16-mixed|16",

@@ -23,7 +23,14 @@ expect no_page_of_an_unknown_command 2 "unknown command 'nonsense'"
 run help train nonsense --man
 expect no_page_of_an_unknown_subcommand 2 "unknown command 'train nonsense'"
 run help train nonsense
-expect no_help_of_an_unknown_subcommand 2 "unknown command 'train nonsense'"
+expect no_help_about_an_unknown_word 2 "^fsdp train: --help 'nonsense': no option has this word"
+run help checkpoint nonsense
+expect no_help_of_an_unknown_subcommand 2 "unknown command 'checkpoint nonsense'"
+run help train lora
+expect help_about_a_word 0 '^adapter \(LoRA\)' out
+check and_only_about_it sh -c "! grep -q -e '--epochs' '$dir/out'"
+run --help checkpoint convert all
+expect help_of_a_subcommand_with_all_options 0 '^usage: fsdp checkpoint convert' out
 run help checkpoint convert
 expect help_of_a_subcommand 0 '^usage: fsdp checkpoint convert' out
 SOURCE_DATE_EPOCH=1700000000 run help checkpoint convert --man
@@ -83,7 +90,11 @@ sed -n 's/^complete -c fsdp -n .* -\([sl]\) \([^ ]*\) .* -d .*/\1\2/p' "$dir/fsd
 total=0
 while read -r command; do
     page=$(echo "$command" | tr ' ' -)
-    "$fsdp" $command --help >"$dir/help"
+    "$fsdp" $command --help all >"$dir/help"
+    "$fsdp" $command --help >"$dir/first"
+    [ "$(wc -l <"$dir/first")" -le 115 ] || echo "$command: the first page has more than 115 lines" >>"$dir/missing"
+    ! cmp -s "$dir/first" "$dir/help" && ! grep -q 'help all  *all [0-9]* options$' "$dir/first" &&
+        echo "$command: the first page does not say how to see all" >>"$dir/missing"
     names_of "$dir/help" >"$dir/names"
     total=$((total + $(wc -l <"$dir/names")))
     # roff writes a dash as \-
@@ -118,6 +129,8 @@ completes 'train --gradient_acc' '--gradient_accumulation_steps --gradient_accum
 completes 'launch --num_pro' --num_processes
 completes 'launch --num_processes 2 --fsdp_sharding_strategy HYBRID_SHARD_Z' HYBRID_SHARD_ZERO2
 completes 'train --device _' 'auto cpu cuda'
+completes 'train --help _' all
+completes 'train --help --warmup-r' --warmup-ratio
 completes 'train --data rows' rows.csv
 completes 'train --output folder' folder.d
 completes 'train --output rows' ''

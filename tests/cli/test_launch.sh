@@ -199,11 +199,14 @@ expect no_ranks_is_a_usage_error 2 "'0' is not allowed"
 run -n two true
 expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
 run --num_processes 2 --nproc-per-node 3 true
-expect two_names_of_one_option_with_different_values_are_refused 2 '^fsdp launch: --num_processes 2 contradicts --nproc-per-node 3: both are names of the option --nproc-per-node'
+expect total_and_ranks_of_a_host_that_differ_are_refused 2 '^fsdp launch: --num_processes: 2 contradicts --nproc-per-node 3: .* 3 on each of 1 host are 3; leave one'
+run --num_machines 2 --nnodes 1 true
+expect two_names_of_one_option_with_different_values_are_refused 2 '^fsdp launch: --num_machines 2 contradicts --nnodes 1: both are names of the option --nnodes'
 run --num_processes 2 -n 2 true
-expect two_names_with_one_value_are_accepted 0
+expect total_and_ranks_of_a_host_that_agree_are_accepted 0
 run -n 2 -n 1 sh -c 'echo $WORLD_SIZE'
 expect the_last_flag_of_a_name_counts 0 '^1$' out
+expect and_the_other_is_named 0 '^    -n 2: -n 1 comes later, and the last value counts$'
 EMU_DEVICES=0 CUDA_VISIBLE_DEVICES='' run -n gpu true # a sanitized build has emulated cards
 expect gpu_without_a_card_is_refused 2 '^fsdp launch: --nproc-per-node gpu \(a number, cpu or auto needs no card\): device cuda: '
 run -n xpu true

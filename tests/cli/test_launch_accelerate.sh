@@ -149,7 +149,7 @@ check and_is_listed_once [ "$(grep -c -- '--rdzv-conf, --local-addr: ranks of on
 # --- Python scripts ---
 : >T5_training.py
 capture "$fsdp" launch -n 2 T5_training.py --epochs 1
-expect a_python_script_gets_a_hint 2 "T5_training.py is a Python script.*fsdp launch -n N train --model t5-base"
+expect a_python_script_gets_a_hint 2 "T5_training.py is a Python script.*fsdp launch -n N train --model t5-base.*examples/t5_wikihow, which is this script"
 capture "$fsdp" launch -n 2 dir/run-glue.py
 expect by_its_name 2 'train --task classification'
 capture "$fsdp" launch -n 2 my_own.py

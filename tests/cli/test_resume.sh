@@ -674,7 +674,10 @@ grep -q 'uses another checkpoint' err && bad without_advice_that_does_not_help "
 train 2 --resume --seed 7
 expect another_seed_is_refused 1 'the run had --seed 1, this one 7'
 head -n 40 ids.jsonl >fewer.jsonl
-train 2 --resume --data fewer.jsonl
+of_run=$options
+options=$(echo "$options" | sed 's/ids.jsonl/fewer.jsonl/')
+train 2 --resume
+options=$of_run
 expect other_data_are_refused 1 'the run had 41 rows, this one 40'
 train 2 --resume --optimizer sgd
 expect another_optimizer_is_refused 1 'the run had --optimizer adamw, this one sgd'

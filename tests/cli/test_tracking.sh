@@ -6,7 +6,7 @@
 
 track() { # ARGUMENTS...: trains 3 steps on one rank, without --metrics
     rm -rf o
-    run train --model tiny --from-config --data ids.jsonl --output o --max-steps 3 --batch-size 4 \
+    run train --model tiny --from-config --data "${rows:-ids.jsonl}" --output o --max-steps 3 --batch-size 4 \
         --num-workers 0 "$@"
 }
 one() { set -- $1; [ $# -eq 1 ] && [ -e "$1" ]; } # GLOB: exactly one file has such a name
@@ -92,11 +92,13 @@ rm -rf logs
 # --- arguments in any encoding ---
 latin=$(printf 'caf\351')
 cp ids.jsonl "$latin.jsonl"
-track --data "$latin.jsonl" --run_name "$latin" --report_to tensorboard --tracker-command 'cat >rows.log'
+rows=$latin.jsonl
+track --run_name "$latin" --report_to tensorboard --tracker-command 'cat >rows.log'
 check an_argument_that_is_not_utf8_is_reported test $rc -eq 0
 check with_its_bytes_escaped grep -q '"run_name": *"caf..xE9"' rows.log
-track --data "$latin.jsonl" --save-steps 2
+track --save-steps 2
 check also_in_a_checkpoint test $rc -eq 0
+rows=
 rm -rf o-checkpoints
 
 # --- outputs are checked before the model is read ---

@@ -6,12 +6,13 @@ mkdir tmp
 TMPDIR=$dir/tmp
 export TMPDIR
 
-# train RANKS ARGUMENTS...: trains the tiny model on its ids; output is in ./o
+# train RANKS ARGUMENTS...: trains the tiny model on its ids, or on --data; output is in ./o
 train() {
     ranks=$1
     shift
+    case " $* " in *" --data "*) ;; *) set -- --data ids.jsonl "$@" ;; esac
     rm -rf o
-    run launch -n "$ranks" train --model tiny --from-config --data ids.jsonl --output o \
+    run launch -n "$ranks" train --model tiny --from-config --output o \
         --epochs 1 --batch-size 4 --num-workers 0 --metrics m.jsonl "$@"
 }
 # refused NAME TEXT: the error must contain TEXT once, and no output folder may be left

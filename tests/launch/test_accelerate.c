@@ -361,6 +361,45 @@ TEST(sources_have_an_order)
     clear_variables();
 }
 
+/* num_processes counts the ranks of all hosts, as in `accelerate launch`. As in torchrun,
+ * nproc_per_node counts the ranks on one host. The order of the flags does not matter. */
+TEST(two_numbers_of_ranks_must_agree)
+{
+    static const struct {
+        const char *text, *line;
+        int n_ranks; /* ranks of this host; 0: an error */
+    } rows[] = {
+        {"", "--nnodes 2 --num_processes 4", 2},
+        {"", "--nnodes 2 --nproc-per-node 4", 4},
+        {"", "--nnodes 2 --num_processes 8 --nproc-per-node 4", 4},
+        {"", "--nnodes 2 --nproc-per-node 4 --num_processes 8", 4},
+        {"", "--nnodes 2 --num_processes 4 --nproc-per-node 4", 0},
+        {"", "--nnodes 2 --nproc-per-node 4 --num_processes 4", 0},
+        {"", "--nnodes 2 --nproc-per-node 2 --num_processes 3", 0},
+        {"", "--num_processes 4 -n 4", 4},
+        {"", "--num_processes 4 -n 3", 0},
+        {"num_processes: 4\nnum_machines: 2\nmain_process_ip: host0\n", "", 2},
+        {"num_processes: 4\nnum_machines: 2\nmain_process_ip: host0\n", "-n 3", 3},
+        {"num_processes: 4\nnum_machines: 2\nmain_process_ip: host0\n", "--num_processes 6", 3},
+        {"num_processes: 4\nnum_machines: 2\nmain_process_ip: host0\nnproc_per_node: 2\n", "", 2},
+        {"num_processes: 4\nnum_machines: 2\nmain_process_ip: host0\nnproc_per_node: 4\n", "", 0},
+        {"nproc_per_node: 4\nnum_machines: 2\nmain_process_ip: host0\n", "", 4},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        char line[160];
+        fsdp_launch_config c;
+        snprintf(line, sizeof line, "%s --master-addr host0 %s",
+                 *rows[i].text ? "" : "--config none", rows[i].line);
+        const fsdp_status status =
+            *rows[i].text ? launch_file(t, &c, rows[i].text, rows[i].line) : launch(&c, line);
+        if (rows[i].n_ranks ? status != FSDP_OK || c.n_ranks != rows[i].n_ranks
+                            : status != FSDP_ERR_INVALID ||
+                                  !strstr(fsdp_last_error(), "counts the ranks of all hosts"))
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s%s: %d ranks, %s", rows[i].text, rows[i].line,
+                           c.n_ranks, fsdp_last_error());
+    }
+}
+
 /* Without Accelerate's options and files, the ranks get torchrun's environment only. */
 TEST(torchruns_options_set_nothing_of_accelerate)
 {

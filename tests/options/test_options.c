@@ -209,6 +209,46 @@ TEST(the_last_flag_of_a_name_counts)
     ASSERT_INT(s.files.count, 1);
 }
 
+/* A flag that does not count is named, once, unless its value is the one that counts. */
+TEST(a_value_that_a_later_flag_replaces_is_noted)
+{
+    sample s;
+    ASSERT_OK(
+        parse(&s, "--lr 0.1 --batch-size 2 --lr 0.2 --batch-size 02 --lr 0.20 --data a --data b"));
+    char *notes = fsdp_options_notes(kept);
+    ASSERT(notes);
+    const bool says =
+        strcmp(notes, "--lr 0.1: --lr 0.20 comes later, and the last value counts\n"
+                      "--data a: --data b comes later, and the last value counts\n") == 0;
+    fsdp_free(notes);
+    ASSERT(says);
+    char *printed = fsdp_options_print(kept, &s);
+    const bool has_line = printed && strstr(printed, "#   --lr 0.1: --lr 0.20 comes later");
+    fsdp_free(printed);
+    ASSERT(has_line);
+    ASSERT_OK(parse(&s, "--stop a --stop b --no-shuffle"));
+    notes = fsdp_options_notes(kept);
+    const bool is_silent = notes && !*notes;
+    fsdp_free(notes);
+    ASSERT(is_silent);
+}
+
+TEST(two_values_are_an_error_if_both_could_be_meant)
+{
+    fsdp_option own[FSDP_LENGTH(table)];
+    memcpy(own, table, sizeof own);
+    fsdp_options_spec other = spec;
+    other.table = own;
+    sample s;
+    ASSERT_OK(parse(&s, "--model a --model b"));
+    own[0].several = "--more DIR adds one";
+    ASSERT_ERROR(parse_with(&other, &s, "--model a --lr 1 --model=b"), FSDP_ERR_INVALID,
+                 "--model a and --model b: only one of the two would count; leave the other out; "
+                 "--more DIR adds one");
+    ASSERT_OK(parse_with(&other, &s, "--model a --model=a"));
+    ASSERT_STR(s.model, "a");
+}
+
 TEST(names_of_one_option_with_different_values_are_an_error)
 {
     static const struct {
@@ -743,6 +783,84 @@ TEST(help_shows_every_option_and_stays_in_its_columns)
         fits &= strcspn(line, "\n") <= 80;
     fsdp_free(help);
     ASSERT(fits);
+}
+
+static const char *const page[] = {"rows and model: model batch-size", "more: lr-schedule", NULL};
+
+/* Parse a command line that asks for help, and return the text. */
+static char *help_of(const char *line)
+{
+    fsdp_options_spec paged = spec;
+    sample s;
+    char *text = NULL;
+    paged.first_page = page;
+    if (parse_with(&paged, &s, line) == FSDP_OK)
+        if (fsdp_options_requested_help(kept, 80, &text) != FSDP_OK)
+            text = NULL;
+    fsdp_options_destroy(kept);
+    kept = NULL;
+    return text;
+}
+
+/* `shown` and `not_shown` are words of the text, separated by "|". */
+TEST(help_shows_a_first_page_or_what_the_word_after_it_selects)
+{
+    static const struct {
+        const char *line, *shown, *not_shown;
+    } rows[] = {
+        {"--help",
+         "\nrows and model:\n|--model TEXT|-b, --batch-size N|rows of a "
+         "batch|\nmore:\n|--lr-schedule|"
+         "step, linear or cosine|--help WORD|all 16 options|The headings are: model;|For "
+         "tests.|FSDPTEST_",
+         "--lr X|learning-rate|test-batch-size|no-cuda"},
+        {"-h", "\nrows and model:\n", "--lr X"},
+        {"--help all", "--lr X|[also --learning-rate]|\ntraining:\n|--no-cuda|--print-config",
+         "rows and model"},
+        {"--help=all", "--lr X", "rows and model"},
+        {"--batch-size 3 --help training", "training:\n|--lr X|--[no-]shuffle|--stop",
+         "--batch-size N|print-config|model"},
+        {"--help rate", "training:\n|--lr X|[also --learning-rate]", "--lr-schedule|--model|usage"},
+        {"--help learning_ra", "--lr X", "--model"},
+        {"--help moMent", "--beta1 X", "--lr X"},
+        {"--help gpu", "accepted, without effect here:\n|--no-cuda|there is no GPU", "--lr X"},
+        {"--help --lr", "  --lr X|[also --learning-rate]", "--lr-schedule|training"},
+        {"--help --no-shuffle", "--[no-]shuffle", "--lr"},
+        {"--help -b", "--batch-size N", "--lr"},
+        {"--help --print-config", "--print-config", "--lr"},
+        {"--help --no-cuda", "there is no GPU", "--lr"},
+        /* --help in the middle of a command line asks for the first page. */
+        {"--help --lr 3", "\nrows and model:\n", "--lr X"},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        char *text = help_of(rows[i].line), words[512], *rest = words;
+        if (!text) {
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", rows[i].line, fsdp_last_error());
+            continue;
+        }
+        snprintf(words, sizeof words, "%s", rows[i].shown);
+        for (char *word; (word = strsep(&rest, "|"));)
+            if (!strstr(text, word) && !(text[0] != '\n' && word[0] == '\n' &&
+                                         strncmp(text, word + 1, strlen(word) - 1) == 0))
+                fsdp_test_fail(t, __FILE__, __LINE__, "%s: no '%s' in %s", rows[i].line, word,
+                               text);
+        snprintf(words, sizeof words, "%s", rows[i].not_shown);
+        rest = words;
+        for (char *word; (word = strsep(&rest, "|"));)
+            if (strstr(text, word))
+                fsdp_test_fail(t, __FILE__, __LINE__, "%s: '%s' in %s", rows[i].line, word, text);
+        fsdp_free(text);
+    }
+}
+
+TEST(help_about_a_word_that_selects_nothing_is_an_error)
+{
+    ASSERT(!help_of("--help schedulle"));
+    ASSERT(strstr(fsdp_last_error(), "--help 'schedulle': no option has this word"));
+    ASSERT(strstr(fsdp_last_error(), "did you mean '--scheduler'?"));
+    ASSERT(strstr(fsdp_last_error(), "'fsdp sample --help all' shows all options"));
+    ASSERT(!help_of("--help --shufle"));
+    ASSERT(strstr(fsdp_last_error(), "unknown option '--shufle'; did you mean '--shuffle'?"));
 }
 
 /* They are parsed and checked like any other option, and shown below their own heading. */

@@ -89,7 +89,7 @@ TEST(a_page_has_all_of_an_option)
         "1\\e2 \\(aqx\\(aq \\(ha \\(ti \\(gay\\(ga\n",
         ".SS Accepted, without effect here\n.TP\n\\fB\\-\\-[no\\-]old\\fR\nit is always so\n"
         ".TP\n\\fB\\-\\-theirs\\fR \\fIN\\fR\nanother program\\(aqs\n",
-        ".SS Always\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nthis text\n",
+        ".SS Always\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR \\fI[WORD]\\fR\nthis text; WORD: ",
     };
     for (size_t i = 0; i < FSDP_LENGTH(parts); i++)
         if (!strstr(page, parts[i]))

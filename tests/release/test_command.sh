@@ -72,7 +72,7 @@ FSDP_DEVICE=fake run train --model tiny --data ids.jsonl --output other
 expect device_fake_of_the_environment_is_refused 2 "FSDP_DEVICE: unknown device 'fake'"
 FSDP_DEVICE=fake run verify "$golden/llama3"
 expect verify_has_no_fake_device 2 "FSDP_DEVICE: unknown device 'fake'"
-run train --help
+run train --help all
 if [ "$rc" -eq 0 ] && ! grep -q fake out; then ok help_shows_no_fake_device
 else bad help_shows_no_fake_device "exit code $rc"; fi
 run --version

@@ -32,7 +32,9 @@ static inline fsdp_status parse(fsdp_train_config *c, const char *line)
     char before[100];
     snprintf(before, sizeof before, "%s%s%s",
              strstr(line, "--model_name_or_path") ? "" : "--model m ",
-             strstr(line, "--train_file") ? "" : "--data d.csv ",
+             strstr(line, "--train_file") || strstr(line, "--data ") || strstr(line, "--data=")
+                 ? ""
+                 : "--data d.csv ",
              strstr(line, "--output_dir") ? "" : "--output out");
     return parse_line(c, before, line);
 }

@@ -217,6 +217,12 @@ TEST(the_tables_are_well_formed)
             ASSERT(strcmp(o->name, k < spec->count ? spec->table[k].name
                                                    : spec->compat[k - spec->count].name) != 0);
     }
+    /* Each name of the first page is in the table (asserted), and most of a screen is left free. */
+    int n_first = 0;
+    for (const char *const *row = spec->first_page; *row; row++)
+        for (const char *at = strchr(*row, ':'); at && *at; at++)
+            n_first += *at == ' ';
+    ASSERT(n_first >= 10 && n_first <= 30);
     char *help = fsdp_options_help(spec, 10000);
     ASSERT(help && strstr(help, "accepted, without effect here:") && strstr(help, "--no-cuda"));
     const bool names_default_units =

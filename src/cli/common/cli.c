@@ -139,10 +139,14 @@ void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg)
     show_arg = arg;
 }
 
-static int show_help(const fsdp_options_spec *spec)
+static int show_help(const fsdp_options_spec *spec, const fsdp_options *options)
 {
-    return show_instead ? show_instead(spec, show_arg)
-                        : print_text(fsdp_options_help(spec, fsdp_cli_columns()));
+    char *text;
+    if (show_instead)
+        return show_instead(spec, show_arg);
+    if (fsdp_options_requested_help(options, fsdp_cli_columns(), &text) != FSDP_OK)
+        return fsdp_cli_misused(spec->program);
+    return print_text(text);
 }
 
 int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
@@ -154,7 +158,7 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
         return fsdp_cli_misused(spec->program);
     int code = FSDP_CLI_RUN;
     if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_HELP) {
-        code = show_help(spec);
+        code = show_help(spec, *options);
     } else if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
         code = print_text(fsdp_options_print(*options, target));
         status = fsdp_options_check(*options, target);

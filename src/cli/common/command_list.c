@@ -84,7 +84,8 @@ void fsdp_print_commands(FILE *to)
           to);
     for (size_t i = 0; i < n_commands; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fputs("\n'fsdp help COMMAND' or 'fsdp COMMAND --help' shows a command's options.\n"
+    fputs("\n'fsdp help COMMAND' or 'fsdp COMMAND --help' shows the options that most runs use.\n"
+          "'fsdp help COMMAND all' shows all options, 'fsdp help COMMAND WORD' those about WORD.\n"
           "'fsdp --version' shows how this program was built.\n",
           to);
 }

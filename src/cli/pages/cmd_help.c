@@ -24,16 +24,20 @@ static const fsdp_option table[] = {
 
 static const fsdp_options_spec spec = {
     .program = "fsdp help",
-    .usage = "[COMMAND [SUBCOMMAND]] [--man | --man-pages DIR]",
-    .summary = "Show the commands, or the options of one.",
+    .usage = "[COMMAND [SUBCOMMAND] [WORD]] [--man | --man-pages DIR]",
+    .summary =
+        "Show the commands, the options of one that most runs use, or those with WORD in name, "
+        "heading or description. The WORD all means all options.",
     .epilogue = "examples:\n"
                 "  fsdp help train\n"
+                "  fsdp help train all\n"
+                "  fsdp help train lora\n"
                 "  fsdp help checkpoint convert\n"
                 "  fsdp help train --man >fsdp-train.1\n",
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "COMMAND",
-    .max_positional = 2,
+    .max_positional = 3,
 };
 
 static bool has_subcommand(const char *command, const char *subcommand)
@@ -45,22 +49,43 @@ static bool has_subcommand(const char *command, const char *subcommand)
     return false;
 }
 
-static int show_options(char *command, char *subcommand)
+static int refuse_subcommand(const char *command, const char *subcommand)
 {
-    char option[] = "--help";
-    char *words[] = {command, subcommand ? subcommand : option, subcommand ? option : NULL, NULL};
-    if (!fsdp_command_exists(command))
-        return fsdp_command_unknown(command);
-    if (subcommand && !has_subcommand(command, subcommand)) {
-        (void)fsdp_error(FSDP_ERR_INVALID, "unknown command '%s %s'", command, subcommand);
-        return fsdp_cli_misused(spec.program);
-    }
-    return fsdp_command_run(subcommand ? 3 : 2, words);
+    (void)fsdp_error(FSDP_ERR_INVALID, "unknown command '%s %s'", command, subcommand);
+    return fsdp_cli_misused(spec.program);
 }
 
-static int show_manual(const help_config *config, const char *command, const char *subcommand)
+/* Run the command with --help: `words` [n] are its name, the name of a subcommand if it has one,
+ * and the word that selects options. The name of a subcommand and the word may be missing. */
+static int show_options(char **words, int n)
 {
+    char option[] = "--help", *arguments[5];
+    int count = 0;
+    if (!fsdp_command_exists(words[0]))
+        return fsdp_command_unknown(words[0]);
+    const fsdp_command_group *group = fsdp_command_group_of(words[0]);
+    const bool is_subcommand = n > 1 && has_subcommand(words[0], words[1]);
+    const int n_names = is_subcommand ? 2 : 1;
+    /* A group with a summary has no options of its own. */
+    if (n > 1 && !is_subcommand && group && group->summary)
+        return refuse_subcommand(words[0], words[1]);
+    if (n > n_names + 1)
+        return refuse_subcommand(words[0], words[1]);
+    for (int i = 0; i < n_names; i++)
+        arguments[count++] = words[i];
+    arguments[count++] = option;
+    if (n > n_names)
+        arguments[count++] = words[n_names];
+    arguments[count] = NULL;
+    return fsdp_command_run(count, arguments);
+}
+
+static int show_manual(const help_config *config, char **words, int n)
+{
+    const char *command = n > 0 ? words[0] : NULL, *subcommand = n > 1 ? words[1] : NULL;
     fsdp_status status;
+    if (n > 2)
+        return refuse_subcommand(command, subcommand);
     if (config->man_pages && (config->man || command))
         status = fsdp_error(FSDP_ERR_INVALID,
                             "--man-pages writes the pages of all commands: no --man, no COMMAND");
@@ -81,12 +106,11 @@ int fsdp_cmd_help(int argc, char **argv)
     if (code != FSDP_CLI_RUN)
         return code;
     char **words = fsdp_options_positional(options, &n);
-    char *command = n > 0 ? words[0] : NULL, *subcommand = n > 1 ? words[1] : NULL;
     code = FSDP_EXIT_OK;
     if (config.man || config.man_pages)
-        code = show_manual(&config, command, subcommand);
-    else if (command)
-        code = show_options(command, subcommand);
+        code = show_manual(&config, words, n);
+    else if (n > 0)
+        code = show_options(words, n);
     else
         fsdp_print_commands(stdout);
     fsdp_options_destroy(options);
