@@ -73,6 +73,12 @@ static fsdp_status quantize(application *a, const char *path, fsdp_parameter *we
             "'%s.weight' is in NF4 in the files of the model, so it cannot be trained "
             "(--lora-modules-to-save)",
             path);
+    if (weight->float8)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "'%s.weight' is in NF4 in the files of the model, so its products are not "
+            "computed in float8; leave out --float8-recipe",
+            path);
     a->n++;
     return fsdp_parameter_set_quantized(weight, how);
 }
