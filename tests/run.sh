@@ -18,7 +18,7 @@ filter=${2:-}
 beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_([acdefgimpqrstvw]|on_fake|own_disks|lora|llama|nlp)[a-z0-9_]*\.sh$"
 beside=${TEST_BESIDE:-$beside}
-lanes=2
+lanes=${TEST_LANES:-2}
 dir=$(mktemp -d) || exit 1
 # timeout passes the signal on to all processes it started. A shell that waits for one sees that
 # the folder is gone.

@@ -7,6 +7,7 @@
 #include "stream.h"
 
 #include <unistd.h>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -45,9 +46,13 @@ struct CUstream_st {
     bool blocking; /* ordered with the device's legacy stream */
     bool stop;
     uint64_t asked, done, wanted; /* tickets: enqueued, ended, and waited for by something */
+    uint64_t next_awaited; /* the lowest ticket that a thread sleeps for, or NOT_AWAITED */
     std::deque<op> queue;
+    std::condition_variable work;  /* its own thread sleeps until there is an op, or it is wanted */
+    std::condition_variable ended; /* other threads sleep until next_awaited has ended */
     std::thread thread;
 };
+#define NOT_AWAITED UINT64_MAX
 struct CUevent_st {
     CUstream_st *stream; /* NULL: not recorded */
     uint64_t ticket;
@@ -58,7 +63,6 @@ namespace emu
 {
 typedef std::unique_lock<std::mutex> runtime_guard;
 /* None of these is destroyed when the process ends, since the threads may outlive main(). */
-static std::condition_variable &changed = *new std::condition_variable;
 static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
 static std::vector<CUstream_st *> &ended = *new std::vector<CUstream_st *>; /* events use them */
 static std::vector<worker *> &idle_workers = *new std::vector<worker *>;
@@ -83,14 +87,34 @@ static void want(CUstream_st *s, uint64_t ticket)
 {
     if (s->wanted < ticket) {
         s->wanted = ticket;
-        changed.notify_all();
+        s->work.notify_one();
     }
 }
 
-static void wait_until_due(runtime_guard &lock, const CUstream_st *s, const op &o, uint64_t *random)
+/* Sleeps until this op has ended. Each op that ends while others sleep would otherwise wake all of
+ * them, which costs more than small kernels. */
+static void wait_until_ended(runtime_guard &lock, CUstream_st *s, uint64_t ticket)
+{
+    want(s, ticket);
+    while (s->done < ticket) {
+        s->next_awaited = std::min(s->next_awaited, ticket);
+        s->ended.wait(lock);
+    }
+}
+
+static void set_done(CUstream_st *s, uint64_t ticket)
+{
+    s->done = ticket;
+    if (ticket >= s->next_awaited) {
+        s->next_awaited = NOT_AWAITED; /* those that sleep for a later one set it again */
+        s->ended.notify_all();
+    }
+}
+
+static void wait_until_due(runtime_guard &lock, CUstream_st *s, const op &o, uint64_t *random)
 {
     if (!settings.seed) {
-        changed.wait_until(lock, o.latest_begin, [&] { return s->stop || s->wanted >= o.ticket; });
+        s->work.wait_until(lock, o.latest_begin, [&] { return s->stop || s->wanted >= o.ticket; });
     } else if (next_random(random) & 1) {
         lock.unlock();
         usleep((unsigned)(next_random(random) % 1000));
@@ -107,10 +131,8 @@ static void use_other_devices(const CUstream_st *s, int by)
 
 static void run_op(runtime_guard &lock, const CUstream_st *s, const op &o)
 {
-    for (const dependency &d : o.after) {
-        want(d.stream, d.ticket);
-        changed.wait(lock, [&] { return d.stream->done >= d.ticket; });
-    }
+    for (const dependency &d : o.after)
+        wait_until_ended(lock, d.stream, d.ticket);
     if (o.all_devices)
         use_other_devices(s, 1);
     lock.unlock();
@@ -129,7 +151,7 @@ static void run_stream(CUstream_st *s)
     uint64_t random = settings.seed * 7919 + (uint64_t)s->index;
     the_device = s->device;
     for (;;) {
-        changed.wait(lock, [&] { return s->stop || !s->queue.empty(); });
+        s->work.wait(lock, [&] { return s->stop || !s->queue.empty(); });
         if (s->queue.empty())
             break;
         wait_until_due(lock, s, s->queue.front(), &random);
@@ -138,9 +160,9 @@ static void run_stream(CUstream_st *s)
         do {
             const op &o = s->queue.front(); /* it stays in place while others are added */
             run_op(lock, s, o);
-            s->done = o.ticket;
+            const uint64_t ticket = o.ticket;
             s->queue.pop_front();
-            changed.notify_all();
+            set_done(s, ticket);
         } while (!settings.seed && !s->queue.empty() && s->wanted >= s->queue.front().ticket);
         use_pages(s->device, -1);
     }
@@ -178,6 +200,7 @@ static CUstream_st *make_stream(int device, bool blocking)
     s->device = device;
     s->blocking = blocking;
     s->index = n_streams++;
+    s->next_awaited = NOT_AWAITED;
     streams.push_back(s);
     s->thread = std::thread(run_stream, s);
     return s;
@@ -215,14 +238,14 @@ static uint64_t push(CUstream_st *s, const char *name, std::function<void()> run
     const uint32_t id = history_add(name, place_of(s, ticket), places);
     s->queue.push_back({ticket, id, std::move(run), std::move(after),
                         steady::now() + std::chrono::milliseconds(settings.late_ms), all_devices});
-    changed.notify_all();
+    if (s->queue.size() == 1)
+        s->work.notify_one();
     return ticket;
 }
 
 static void wait_for(runtime_guard &lock, CUstream_st *s, uint64_t ticket)
 {
-    want(s, ticket);
-    changed.wait(lock, [&] { return s->done >= ticket; });
+    wait_until_ended(lock, s, ticket);
     history_host_waited(place_of(s, ticket));
 }
 
@@ -312,7 +335,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     {
         runtime_guard lock(runtime_lock);
         s->stop = true;
-        changed.notify_all();
+        s->work.notify_one();
     }
     s->thread.join();
     runtime_guard lock(runtime_lock);
@@ -371,8 +394,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     if (e->stream) { /* its op still writes the time */
         runtime_guard lock(runtime_lock);
-        want(e->stream, e->ticket);
-        changed.wait(lock, [&] { return e->stream->done >= e->ticket; });
+        wait_until_ended(lock, e->stream, e->ticket);
     }
     delete e->when;
     delete e;
