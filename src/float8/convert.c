@@ -167,12 +167,12 @@ static fsdp_status check_result(const conversion *c, const fsdp_module *model)
                               c->config->filter_fqns[i], fsdp_module_class(model));
     if (c->n_converted)
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_INVALID,
-        "float8: no layer of this %s would be computed in float8: it has %zu linear "
-        "layers besides the head, %zu of them are filtered by name, %zu have features "
-        "that are no multiples of 16, and %zu are left out as too small",
-        fsdp_module_class(model), c->n_linear, c->n_filtered, c->n_odd, c->n_small);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "float8: no layer of this %s would be computed in float8: it has %zu linear "
+                      "layers besides the head (a Conv1D, as in GPT-2, is none), %zu of them are "
+                      "filtered by name, %zu have features that are no multiples of 16, and %zu "
+                      "are left out as too small",
+                      fsdp_module_class(model), c->n_linear, c->n_filtered, c->n_odd, c->n_small);
 }
 
 fsdp_status fsdp_convert_to_float8_training(fsdp_module *model,

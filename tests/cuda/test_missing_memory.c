@@ -94,7 +94,7 @@ static void embedding(conform *x, conform_array *const *a, bool on_device)
                  FSDP_DTYPE_F32, ids, TOKENS, 1);
 }
 
-/* Both the pinned memory and the device memory of a larger ring may be missing. */
+/* The pinned memory of a larger ring is missing. */
 TEST(the_ring_of_uploads_is_opened_again)
 {
     MISSING_MEMORY_OPEN(x);
