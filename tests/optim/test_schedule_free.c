@@ -306,7 +306,7 @@ TEST_RANKS(schedule_free_adamw_steps_only_in_training, 2)
     const fsdp_schedule_free_options *now = &fsdp_optimizer_group_options(s.o, 0)->schedule_free;
     ASSERT_INT(now->k, 1);
     ASSERT(now->scheduled_lr == 0.0025 / 4 && now->lr_max == 0.0025 / 4);
-    ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025); /* of the group, as in param_groups */
+    ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025);
     ASSERT(fsdp_optimizer_scheduled_lr(s.o, 0) == 0.0025 / 4);
     const double sum = now->weight_sum;
     ASSERT(sum == now->lr_max * now->lr_max);
