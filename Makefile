@@ -444,16 +444,17 @@ pretrain: $(SETUP) deps-pretrain
 # Sanitizers check memory accesses, so they get fewer random cases, and kernels that compile faster.
 # ASan runs one script for each command. It skips scripts whose programs run in other tests too, those
 # that measure, and the tests on the fake device: they run only under TSan, which finds races, and uses
-# of freed memory as well. Both run two files of tests at a time: no test measures time there.
-ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_narrow_training|cuda/test_gpu_check|plan/test_plan$$|cli/test_(fsdp2_train|plan|verify|evaluate|bench|mpi|on_fake|nlp_example|llama_continual|launch_accelerate|train_options|t5_wikihow|resume|soak|pretrain|shipped_model|completion|install|packages|first_use|predict|transformers_flags|call_cycles|troubleshooting|qlora|float8|own_disks|tracking)\.sh
+# of freed memory as well. Both run several files of tests at a time: no test measures time there.
+ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_narrow_training|cuda/test_gpu_check|plan/test_(plan$$|adapter_traffic)|cli/test_(fsdp2_train|plan|verify|evaluate|bench|mpi|on_fake|nlp_example|llama_continual|launch_accelerate|train_options|t5_wikihow|resume|soak|pretrain|shipped_model|completion|install|packages|first_use|predict|transformers_flags|call_cycles|troubleshooting|qlora|float8|own_disks|tracking)\.sh
 asan:
 	@FSDP_TEST_CASES=20 TEST_BESIDE=. TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1
 # TSan skips what has no threads of its own: scripts whose threads (loaders, files, saves) are also
 # covered by test_train.sh and C tests, since their ranks are processes; models and generation, whose
-# ranks meet in the collectives that fsdp and comm test; kernels that share work as others do; launchers,
-# tracking, plans, options, texts.
-TSAN_SKIP := cuda/|cli/test_([^dt]|t5|tokenize|tracking|train_options|transformers|troubleshooting)|(plan|bench|models|generate|launch|train_config|options|text|accelerate|foreign|fuzz)/|report/test_tracking|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope|narrow_states|float8|nf4)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
+# ranks meet in the collectives that fsdp and comm test; kernels and operations that share work as others
+# do; readers of files; launchers, tracking, plans, options, texts; on the fake device, files whose units
+# wait as those of others do.
+TSAN_SKIP := cuda/|cli/test_([^dt]|t5|tokenize|tracking|train_options|transformers|troubleshooting)|(plan|bench|models|generate|launch|train_config|options|text|accelerate|foreign|fuzz)/|report/test_tracking|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope|narrow_states|float8|nf4)|autograd/test_ops_(activated_linear|cast|chunk|linear|pointwise|sum)|data/(arrow|csv|json|labels)/|data/datasets/test_(arrow_dataset|forms|jsonl|packing|span_corruption)|dcp/test_dcp_writer_failures|state_dict/test_save_memory|fake:(fsdp/test_(hsdp|kept_copies)|models/)|train/test_(span_corruption|flags)
 tsan:
 	@FSDP_TEST_CASES=20 TEST_BESIDE=. TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1

@@ -1,8 +1,8 @@
 # Shared by the scripts named test_on_fake.sh. `. on_fake.sh; on_fake PROGRAM...` runs files of
 # tests (fsdp/test_hsdp) and scripts below tests/ again on a device that computes late
 # (FSDP_DEVICE=fake, or $ON_DEVICE; Note [Delays] in src/kernels/fake/stream_testing.h). A missing wait gives
-# other results there, and a data race under ThreadSanitizer. Files that match $TEST_SKIP are
-# skipped here too. Three programs run at a time, since they mostly wait for the device.
+# other results there, and a data race under ThreadSanitizer. Files that match $TEST_SKIP, alone or as
+# fake:fsdp/test_hsdp, are skipped here too. Three programs run at a time, since they mostly wait for the device.
 build=${FSDP_BUILD:-build}
 device=${ON_DEVICE:-fake}
 logs=$(mktemp -d) || exit 1
@@ -12,7 +12,7 @@ passed=0 failed=0 skipped=0
 log_of() { echo "$logs/$(echo "$1" | tr / _)"; }
 # field N LOG: prints a field of the program's last line: "3 passed, 0 failed, 1 skipped"
 field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' -f "$1"; }
-is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$1" | grep -Eq -- "$TEST_SKIP"; }
+is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$device:$1" | grep -Eq -- "$TEST_SKIP"; }
 run() { # PROGRAM
     case $1 in
     *.sh) FSDP_DEVICE=$device "$(dirname "$0")/../$1" ;;

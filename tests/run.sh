@@ -10,15 +10,15 @@
 # hardly change.
 build=$1
 filter=${2:-}
-# Two of these run at a time: they mostly compute, or run one command after the other, and may take longer
-# if their ranks or threads wait for each other. Scripts come first, because they take longer than most
-# files: a long one at the end would leave a processor idle. All others, whose ranks wait at every step or
-# which measure time, have the machine to themselves, and run last. The extended regular expression
-# $TEST_BESIDE replaces this one.
-beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
-beside="$beside|cli/test_([acdefgimpqrstvw]|on_fake|own_disks|lora|llama|nlp)[a-z0-9_]*\.sh$"
+# $TEST_LANES of these run at a time (3 by default, on two processors: many wait for a process to start or
+# to end). Scripts come first, because they take longer than most files: a long one at the end would leave a
+# processor idle. All others, whose ranks meet at every step, have the machine to themselves, and run last.
+# The extended regular expression $TEST_BESIDE replaces this one.
+beside='^tests/(autograd|base|batch|bench|checkpoint_tools|cuda|data|dcp|dtensor|foreign|fuzz|generate|hf|hosts|kernels|launch|models|nn|optim|options|plan|report|source|state_dict|tensor|text|tokenize|torchfile)/'
+beside="$beside|\.sh$|comm/test_(failures|mpi|shm)$|cli/test_job$|fsdp/test_(divergence|divergence_shm|fully_shard|hosts)$"
+beside="$beside|train/test_(flags|resume|span_corruption)$"
 beside=${TEST_BESIDE:-$beside}
-lanes=${TEST_LANES:-2}
+lanes=${TEST_LANES:-3}
 dir=$(mktemp -d) || exit 1
 # timeout passes the signal on to all processes it started. A shell that waits for one sees that
 # the folder is gone.
