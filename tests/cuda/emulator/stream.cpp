@@ -46,7 +46,7 @@ struct CUstream_st {
     bool blocking; /* ordered with the device's legacy stream */
     bool stop;
     uint64_t asked, done, wanted; /* tickets: enqueued, ended, and waited for by something */
-    uint64_t next_awaited; /* the lowest ticket that a thread sleeps for, or NOT_AWAITED */
+    uint64_t next_awaited;        /* the lowest ticket that a thread sleeps for, or NOT_AWAITED */
     std::deque<op> queue;
     std::condition_variable work;  /* its own thread sleeps until there is an op, or it is wanted */
     std::condition_variable ended; /* other threads sleep until next_awaited has ended */
