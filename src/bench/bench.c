@@ -29,8 +29,8 @@ enum {
 };
 /* Memory is sampled while untimed steps run, for about this many seconds. */
 static const double MEMORY_SECONDS = 1.5;
-/* Each shape of matrix product is tried for about TRIAL_SECONDS. The rate of the fastest one is then
- * measured for about RATE_SECONDS. */
+/* Each shape of matrix product is tried for about TRIAL_SECONDS. The rate of the fastest one is
+ * then measured for about RATE_SECONDS. */
 static const double TRIAL_SECONDS = 0.03, RATE_SECONDS = 0.15;
 
 /* --- running steps --- */
