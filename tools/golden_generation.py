@@ -30,6 +30,7 @@ CASES = {
     "llama3_guidance": ("llama3", {"guidance_scale": 2.5}),
     "llama3_negative": ("llama3", {"guidance_scale": 1.6, "negative_prompt_ids": [1, 229, 91, 61, 290, 272, 7],
                                    "repetition_penalty": 1.3}),
+    "llama3_guided_beams": ("llama3", {"guidance_scale": 1.7, "num_beams": 3}),
 }
 
 
@@ -56,10 +57,29 @@ def guided_by_hand(model, ids, scale, negative, n):
     return ids
 
 
+class GuidanceOfBeams(hf.LogitsProcessor):
+    """Classifier-free guidance without a cache. The unconditional sequence of a beam is computed whole from
+    the ids of the beam, because transformers' own does not follow the order of the beams."""
+
+    def __init__(self, model, scale, negative, prompt):
+        self.model, self.scale, self.free, self.length = model, scale, negative or prompt[-1:], len(prompt)
+
+    def __call__(self, input_ids, scores):
+        free = torch.tensor([self.free]).expand(len(input_ids), -1)
+        free = torch.cat([free, input_ids[:, self.length:]], dim=1)
+        with torch.no_grad():
+            unconditional = self.model(free).logits[:, -1].log_softmax(-1)
+        return self.scale * (scores.log_softmax(-1) - unconditional) + unconditional
+
+
 def generate(model, prompt, settings):
     settings = dict(settings)
     negative = settings.pop("negative_prompt_ids", None)
     beams = settings.get("num_beams", 1)
+    if beams > 1 and "guidance_scale" in settings:
+        guidance = GuidanceOfBeams(model, settings.pop("guidance_scale"), negative, prompt)
+        settings["logits_processor"] = hf.LogitsProcessorList([guidance])
+        negative = None
     out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
                          max_new_tokens=NEW, do_sample=False, return_dict_in_generate=True, output_scores=True,
                          num_return_sequences=beams,
@@ -90,7 +110,7 @@ def write_case(folder, name, model_name, settings):
     plain = [generate(model, prompt, {"num_beams": settings.get("num_beams", 1)})[0] for prompt in prompts]
     if [rows for rows, _ in results] == plain:
         sys.exit(f"{name}: the settings change nothing")
-    if settings.get("guidance_scale") and "repetition_penalty" not in settings:
+    if settings.get("guidance_scale") and "repetition_penalty" not in settings and "num_beams" not in settings:
         by_hand = [guided_by_hand(model, prompt, settings["guidance_scale"],
                                   settings.get("negative_prompt_ids"), NEW) for prompt in prompts]
         if by_hand != [rows[0] for rows, _ in results]:

@@ -172,7 +172,7 @@ done
 awk "BEGIN { exit !($PAIRS_SHARE + $RESTORE_SHARE < 1) }" ||
     fail "PAIRS_SHARE=$PAIRS_SHARE and RESTORE_SHARE=$RESTORE_SHARE leave nothing for span corruption"
 for number in "$STEPS" "$RANKS" "$BATCH" "$ACCUMULATION" "$LAYERS"; do
-    case $number in *[!0-9]* | '' | 0*) fail "'$number' is no number of steps, ranks, rows, micro-steps or layers" ;; esac
+    case $number in *[!0-9]* | '' | 0*) fail "'$number' is not a number of steps, ranks, rows, micro-steps or layers" ;; esac
 done
 mkdir -p "$DIR" || fail "cannot make $DIR"
 check_knobs

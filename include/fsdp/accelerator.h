@@ -428,10 +428,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *a
  * examples. These are the examples that fill up the last batches of an epoch
  * (fsdp_accelerator_prepare_data_loader()). The tensor must be the result for the batch that
  * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. As with
- * Accelerate, nothing is left out before the end of an epoch, and at its end the first rows are
- * kept, as many as there are examples that are not repeated. So at the end of an epoch, a tensor
- * with several rows for each example must be gathered by fsdp_accelerator_gather(). Ranks may have
- * different numbers of rows, as with no_even_batches.
+ * Accelerate, nothing is left out before the end of an epoch. At the end of an epoch, only the
+ * first rows of the tensor are kept: one row for each example that is not repeated. So at the end
+ * of an epoch, a tensor with several rows for each example must be gathered by
+ * fsdp_accelerator_gather(). Ranks may have different numbers of rows, as with no_even_batches.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
     fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);
@@ -492,7 +492,8 @@ FSDP_API void fsdp_object_bytes_free(fsdp_object_bytes *objects);
 /** An object of the program whose state is saved together with the models. Its two functions
  * convert the state to items of a state dict, and back. */
 typedef struct fsdp_checkpointed_object {
-    /** for messages, and to notice another order of the objects in load_state(); copied */
+    /** names the object in messages; load_state() compares the names to find out whether the
+     * objects are in another order; copied */
     const char *name;
     /** state_dict(): add items to `dict`. Called on all ranks; the values of rank 0 are saved, and
      * tensors may be DTensors. */

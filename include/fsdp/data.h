@@ -258,6 +258,12 @@ typedef struct fsdp_dataset_options {
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
                                 0: unlimited */
     fsdp_split split;
+    /** 1 to 99: the first validation_percent percent of the rows are for validation, and all other
+     * rows are for training, as in load_dataset(split="train[:N%]"). The number of rows is rounded,
+     * and halves are rounded to even. Documents of plain text count as rows. Lists of titles are
+     * not used. Used only if `split` is not FSDP_SPLIT_ALL. 0: the split that fsdp_split describes.
+     */
+    int validation_percent;
     int64_t max_samples; /**< number of rows to use, from the beginning of the split; 0: all rows */
     /** CSV, SEQ2SEQ: pad targets to max_target_length with the tokenizer's pad id, and count the
      * padding in the loss like any token. Scripts that use the ids of
@@ -475,14 +481,14 @@ typedef struct fsdp_left_out {
     int64_t unused_tokens; /**< tokens at the ends of files that do not fill a row */
     int64_t special_rows;  /**< rows whose texts contain special tokens, such as "</s>", which
                                 become the tokens' ids */
-    int64_t special_row;   /**< index of the first of them among the rows of its file */
+    int64_t special_row;   /**< index of the first such row in its file */
     const char *special_token; /**< a special token in that row; NULL if special_rows is 0. Borrowed
                                     from the tokenizer */
     const char *special_file;  /**< the file of that row, if the dataset has several files; else
                                     NULL. Borrowed from the dataset */
     int64_t unknown_rows; /**< rows whose texts have characters or words that become the tokenizer's
                                unknown token */
-    int64_t unknown_row;  /**< index of the first of them among the rows of its file */
+    int64_t unknown_row;  /**< index of the first such row in its file */
     const char *unknown_place; /**< "the source", "the target" or "the source and the target" of
                                     that row; NULL if this is not known. Static */
     const char *unknown_file;  /**< like special_file */

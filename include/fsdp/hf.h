@@ -50,8 +50,9 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
 
 /**
  * Open a model directory, a file of weights, or the index of several files. In a directory, the
- * first of the following files that exists is used, as in transformers: model.safetensors,
- * model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json.
+ * first of the following files that exists is used: model.safetensors,
+ * model.safetensors.index.json, pytorch_model.bin and pytorch_model.bin.index.json, as in
+ * transformers, and LitGPT's lit_model.pth.
  *
  * Files named .bin, .pt or .pth have the format of torch.save since PyTorch 1.6. They contain a
  * dict of names and tensors, or a dict that has such a dict under "state_dict", "model_state_dict"

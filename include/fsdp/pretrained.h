@@ -175,6 +175,10 @@ typedef struct fsdp_pretrained {
      * is one of the names in the files that had such a part, as the file spells it; NULL: no name
      * had one. */
     char *wrapped_name;
+    /** "Lit-LLaMA" or "LitGPT" if the files are of this program, whose tensors have other names and
+     * rows than the model's parameters, and fsdp_pretrained_open() translated them; NULL: it did
+     * not. A static string. */
+    const char *translated_from;
 } fsdp_pretrained;
 
 /**

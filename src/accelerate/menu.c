@@ -135,7 +135,8 @@ enum {
     ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals
 };
 
-/* What the handler restores; there is one menu at a time. */
+/* What the signal handler restores. One variable is enough, because only one menu is shown at a
+ * time. */
 static struct {
     int fd;
     struct termios before;

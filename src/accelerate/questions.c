@@ -144,8 +144,9 @@ static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **va
     }
 }
 
-/* Read the answer that the command line gives. FSDP2 has no strategies, so fsdp_sharding_strategy
- * must not be read as an answer to its question whether to reshard: 1 would mean yes. */
+/* Read the answer that the command line gives. For FSDP2, there is no question about the strategy,
+ * but a question whether to reshard. fsdp_sharding_strategy must not be read as the answer to that
+ * question, because the strategy 1 would then mean yes. */
 static fsdp_status answer_given(fsdp_answers *a, size_t i)
 {
     const fsdp_question *q = question(i);

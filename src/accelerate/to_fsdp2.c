@@ -40,7 +40,7 @@ static fsdp_yaml *section(const conversion *c)
 
 static fsdp_status wrong_value(const conversion *c, const fsdp_yaml *value)
 {
-    return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s: %.100s is no value of this key", c->path,
+    return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s: %.100s is not a value of this key", c->path,
                       value->line, value->key, value->text ? value->text : "a list or a map");
 }
 

@@ -62,10 +62,11 @@ static fsdp_status check_keys(const fsdp_yaml *config, const char *path)
         if (known)
             continue;
         const int near = fsdp_nearest_name(value->key, names, FSDP_LENGTH(names));
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s:%d: %s is no key of Accelerate's files; correct or remove it%s%s%s",
-                          path, value->line, value->key, near < 0 ? "" : "; did you mean ",
-                          near < 0 ? "" : names[near], near < 0 ? "" : "?");
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s:%d: %s is not a key of Accelerate's files; correct or remove it%s%s%s", path,
+            value->line, value->key, near < 0 ? "" : "; did you mean ", near < 0 ? "" : names[near],
+            near < 0 ? "" : "?");
     }
     return FSDP_OK;
 }

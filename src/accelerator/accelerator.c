@@ -33,7 +33,7 @@ static fsdp_status open_mesh(fsdp_accelerator *a)
     fsdp_accelerator_settings *s = &a->settings;
     const int world_size = fsdp_group_world_size(a->group);
     const bool says_replicas = s->replicas > 1 || (s->is_hybrid && s->shard_size > 0);
-    /* A shard size of 1 is Accelerate's default, so it may not have been chosen. */
+    /* 1 is Accelerate's default for the shard size, so the user may not have chosen it. */
     if (s->code_shards || (!says_replicas && s->shard_size <= 1))
         return FSDP_OK;
     const int shards = s->shard_size > 0 ? s->shard_size : world_size / s->replicas;

@@ -114,8 +114,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
                                                          const fsdp_loader *loader);
 
 /* ---- data.c ---- */
-/* If the current batches of all ranks have examples that even_batches repeats, as they may have at
- * the end of an epoch, return the number of their other examples. Otherwise return -1. */
+/* At the end of an epoch, the current batches of all ranks may contain examples that even_batches
+ * repeats. If they do, return the number of examples in these batches that are not repeated.
+ * Otherwise return -1. */
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
 /* ---- step.c ---- */

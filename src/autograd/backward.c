@@ -293,7 +293,8 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     else
         name_operation(w->tape, node, status);
     fsdp_scope_close(s);
-    release_grads(w, i); /* only now, because a tensor in grad_in may be one of these gradients */
+    release_grads(w, i); /* not released earlier, because a tensor in grad_in may be one of these
+                            gradients */
     fsdp_node_clear(w->tape, node);
     return status;
 }

@@ -7,7 +7,8 @@
 /* --- norms --- */
 
 enum {
-    PIECE_ELEMENTS = 1 << 20 /* elements of the weight that are in memory at one time, about */
+    PIECE_ELEMENTS = 1 << 20 /* approximate number of elements of the weight that are in memory
+                                at one time */
 };
 
 static const char norm_op[] = "weight_norm";

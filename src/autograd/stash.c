@@ -9,7 +9,8 @@
 #include "src/trace/trace.h"
 
 enum {
-    MIN_BYTES = 64 * 1024, /* smaller tensors are not worth the system calls */
+    MIN_BYTES = 64 * 1024, /* smaller tensors stay in memory, because moving them would not pay
+                              for the system calls */
     FILE_ALIGN = 4096,
     CALLS_IN_MEMORY = 2
 };

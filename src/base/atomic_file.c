@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_access.h"
 #include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
@@ -124,6 +125,13 @@ static void copy_access(int fd, const struct stat *old)
         fchown(fd, (uid_t)-1, old->st_gid) != 0 && now.st_gid != old->st_gid)
         mode = (mode & ~(mode_t)070) | (mode & (mode & 07) << 3);
     (void)fchmod(fd, mode);
+}
+
+void fsdp_file_copy_access(int fd, const char *path)
+{
+    struct stat old;
+    if (stat(path, &old) == 0)
+        copy_access(fd, &old);
 }
 
 static fsdp_status open_temporary(fsdp_atomic_file *file)

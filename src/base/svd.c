@@ -46,7 +46,7 @@ typedef struct jacobi {
     double *m; /* [k, n] */
     double *u; /* [k, k] the product of the rotations: row i is the left vector of row i of m */
     int64_t k, n;
-    double least; /* Rows with a smaller square are zero, up to rounding. */
+    double least; /* A row whose sum of squares is at most this is zero, up to rounding. */
 } jacobi;
 
 /* Make rows p and q orthogonal. Return false if they are orthogonal already. */
@@ -77,7 +77,7 @@ static void orthogonalize(jacobi *r)
     }
 }
 
-/* Return the row with the largest square, and set this square to -1. */
+/* Return the row with the largest sum of squares, and set its entry in `squares` to -1. */
 static int64_t take_largest(double *squares, int64_t k)
 {
     int64_t best = 0;
@@ -176,7 +176,7 @@ typedef struct tall {
     bool transposed;
 } tall;
 
-/* y [rows of a, q] = a x, or y [columns of a, q] = a^T x if `transposes`. */
+/* Compute y [rows of a, q] = a x or, if `transposes` is true, y [columns of a, q] = a^T x. */
 static void multiply(const tall *a, bool transposes, const double *x, int64_t q, double *y)
 {
     const bool by_rows = transposes == a->transposed; /* y = w x */

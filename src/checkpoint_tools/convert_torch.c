@@ -179,7 +179,8 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_manifest *manifest)
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
         fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
-        /* The top level is a list, which torch cannot load from DCP. */
+        /* An item without a name is an entry of a list at the top level. torch cannot load such a
+         * list from DCP. */
         if (!item->from->keys[0].name)
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "%s: a list; torch.distributed.checkpoint holds dicts",

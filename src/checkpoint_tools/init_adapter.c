@@ -44,7 +44,7 @@ typedef struct making {
     fsdp_module *model;        /* the tree of modules with the adapter, without memory */
     fsdp_parameter_list names; /* every name of every parameter of `model` */
     fsdp_device *device;
-    output *outputs; /* [n] A of a layer is followed by B of this layer */
+    output *outputs; /* [n] the matrix B of a layer directly follows its matrix A */
     size_t n, n_layers;
 } making;
 
@@ -139,7 +139,8 @@ static fsdp_status read_values(const making *m, const fsdp_checkpoint_entry *ent
     if (!fsdp_dtype_is_floating(dtype))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s' of %s is not in floating point",
                           entry->path, entry->name, entry->dtype_name);
-    char *raw = fsdp_calloc(1, entry->bytes + 1); /* the file's bytes need not be aligned */
+    char *raw = fsdp_calloc(1, entry->bytes + 1); /* a copy, because the bytes of a tensor in the
+                                                     file may not be aligned */
     *values = fsdp_calloc((size_t)entry->numel + 1, sizeof **values);
     const fsdp_status status = raw && *values ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {

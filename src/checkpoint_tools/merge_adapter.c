@@ -51,7 +51,7 @@ typedef struct update {
     float factor;
     bool transposed; /* the weight is [in, out] */
     /* [out] DoRA: the magnitudes of the outputs until take_factors() replaces them with the factors
-     * by which the outputs are multiplied; owned. NULL: the adapter is LoRA's. */
+     * by which the outputs are multiplied; owned. NULL: the adapter does not use DoRA. */
     float *magnitudes;
 } update;
 

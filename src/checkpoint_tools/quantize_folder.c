@@ -26,8 +26,8 @@
 #include "src/torchfile/safetensors_dtype.h"
 
 enum {
-    PIECE =
-        1 << 20, /* elements of a piece; a multiple of the elements that share a nested absmax */
+    PIECE = 1 << 20, /* number of elements of a piece; a multiple of the number that share a nested
+                        absmax */
     STATE_BYTES = 512
 };
 

@@ -10,8 +10,8 @@ typedef struct fsdp_too_large {
 
 /* Count the elements of a piece of the tensor `name` that became infinite. `from` has the `n`
  * elements before the conversion, in the floating-point dtype `from_dtype`, and `to` has them in
- * the dtype `to_dtype`. If that is not float16, nothing is counted, because the range of the other
- * dtypes is large enough for weights. */
+ * the dtype `to_dtype`. If `to_dtype` is not float16, nothing is counted, because the range of the
+ * other dtypes is large enough for weights. */
 void fsdp_too_large_count(fsdp_too_large *t, const char *name, const void *from,
                           const fsdp_safetensors_dtype *from_dtype, const void *to,
                           const fsdp_safetensors_dtype *to_dtype, size_t n);

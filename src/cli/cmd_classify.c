@@ -53,7 +53,8 @@ static const fsdp_option table[] = {
      .help = "CSV: what separates fields: comma, tab, semicolon, bar or a character"},
     {.name = "csv-quotes", .type = FSDP_OPTION_BOOL, PLACE(run.form.csv_quotes), .value = "true",
      .takes_word = true,
-     .help = "CSV: fields may be in quotes; --no-csv-quotes takes quotes for characters"},
+     .help = "CSV: fields may be in quotes; with --no-csv-quotes, a quote is an ordinary "
+             "character"},
     {.name = "max-seq-length", .aliases = "max-length", .type = FSDP_OPTION_INT64,
      PLACE(run.max_seq_length), .value = "0", .bounds = FSDP_BETWEEN(0, 1073741824),
      .metavar = "N", .shown_default = "0, as many as the model takes",
@@ -182,11 +183,11 @@ static const fsdp_options_spec spec = {
     .usage = "--model DIR [TEXT...] [options]",
     .summary =
         "Classify texts, as transformers' pipeline(\"text-classification\") does. Prints a JSON "
-        "object for each text: its row of the input, the label, and the score: a probability "
-        "(softmax; sigmoid if a text can have several labels, or if there is only one label), or "
-        "of regression the number. If rows have a label or a score of their own, the results are "
-        "predicted_label and predicted_score. 'fsdp launch -n N classify ...' shards the model and "
-        "the texts over N ranks.",
+        "object for each text: its row of the input, the label, and the score. The score is a "
+        "probability (softmax; sigmoid if a text can have several labels, or if there is only one "
+        "label) or, for regression, the predicted number. If rows have a label or a score of "
+        "their own, the results are predicted_label and predicted_score. 'fsdp launch -n N "
+        "classify ...' shards the model and the texts over N ranks.",
     .epilogue = "examples:\n"
                 "  fsdp classify --model out 'A film that I will see again.'\n"
                 "  fsdp classify --model mrpc 'It rains.' --pair 'The weather is wet.'\n"

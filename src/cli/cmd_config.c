@@ -60,8 +60,8 @@ static const fsdp_option write_table[] = {
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(write_options, overwrite),
-     .help = "without questions: replace a file, although values in it are lost that are not "
-             "given again"},
+     .help = "without questions: replace a file even if it has values that are not given again "
+             "and would be lost"},
 };
 
 static const fsdp_options_spec write_spec = {
@@ -71,9 +71,9 @@ static const fsdp_options_spec write_spec = {
     .summary =
         "Write a configuration file for 'fsdp launch' and 'accelerate launch'. Asks what "
         "'accelerate config' asks about FSDP. With key=value, as in the file, nothing is asked: "
-        "other keys have their defaults, and a choice may be given by its number. "
-        "'fsdp config convert' makes FSDP2 of a file for FSDP1, 'fsdp config update' adds what an "
-        "old file lacks, and 'fsdp config explain' says what a file does.",
+        "other keys have their defaults, and a choice may be given by its number. 'fsdp config "
+        "convert' turns a file for FSDP1 into one for FSDP2, 'fsdp config update' adds the keys "
+        "that an old file lacks, and 'fsdp config explain' says what a file does.",
     .epilogue = "examples:\n"
                 "  fsdp config --config_file fsdp.yaml\n"
                 "  fsdp config --config_file fsdp.yaml num_processes=4 mixed_precision=bf16\n"
@@ -180,7 +180,7 @@ static const fsdp_options_spec convert_spec = {
     .usage = "FILE --output_file FILE | FILE --overwrite",
     .summary = "Convert a configuration file of Accelerate from FSDP1 to FSDP2, as 'accelerate "
                "to-fsdp2' does. Menu numbers and old keys are known, HYBRID_SHARD becomes a mesh, "
-               "and what FSDP2 cannot do is said.",
+               "and settings that FSDP2 does not have are reported.",
     .epilogue = "example:\n  fsdp config convert fsdp1.yaml --output_file fsdp2.yaml\n",
     .table = convert_table,
     .count = FSDP_LENGTH(convert_table),

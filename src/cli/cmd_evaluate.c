@@ -28,8 +28,8 @@ static const fsdp_option table[] = {
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
      .help = "use random weights for all models: only config.json is read"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
-     .bounds = FSDP_AT_LEAST(0), .help = "of random weights, of --do-sample, and of masked-lm's "
-     "choice of tokens"},
+     .bounds = FSDP_AT_LEAST(0), .help = "seed of random weights, of --do-sample, and of the "
+                                         "choice of tokens for masked-lm"},
     {.name = "mlm-probability", .type = FSDP_OPTION_DOUBLE, PLACE(mlm_probability),
      .value = "0.15", .bounds = {.set = true, .min = 0, .max = 1, .above = true},
      .help = "BertForMaskedLM: share of the tokens that are predicted"},
@@ -55,7 +55,7 @@ static const fsdp_option table[] = {
     {.name = "target-column", .aliases = "summary-column,completion-column",
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "that of 'fsdp train'",
-     .help = "the same with the target, or what follows the prompt"},
+     .help = "column or key with the target, or with the text after the prompt"},
     FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_evaluate_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
      .help = "the same as --cleaning wikihow; references are cleaned too"},
@@ -65,11 +65,12 @@ static const fsdp_option table[] = {
      .shown_default = "0, all", .help = "use only the first N rows"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: tokens of a source; the rest is cut off, of rows of ids only if this is "
-             "given"},
+     .help = "seq2seq: most tokens of a source; the rest is cut off. Rows of ids are cut only if "
+             "this is given"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: the same of a target, for the loss; ROUGE sees the whole text"},
+     .help = "seq2seq: most tokens of a target for the loss; the rest is cut off. ROUGE uses the "
+             "whole text"},
     {.name = "max-seq-length", .aliases = "block-size,context-length,seq-length,sequence-length",
      .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
@@ -168,11 +169,11 @@ static const fsdp_options_spec spec = {
     .program = "fsdp evaluate",
     .usage = "--model DIR[,DIR...] --data FILE [options]",
     .summary =
-        "Measure models on rows that they were not trained on: loss and perplexity over the "
-        "target tokens, and of seq2seq models ROUGE-1, -2 and -L of the texts that they generate; "
-        "of classifiers loss, accuracy and F1. Alone it is one rank; 'fsdp launch -n N evaluate "
-        "...' shards the models and the rows over N and "
-        "gives the same numbers.",
+        "Measure models on rows that they were not trained on. The measures are loss and "
+        "perplexity over the target tokens; for seq2seq models also ROUGE-1, -2 and -L of the "
+        "texts that they generate; for classifiers loss, accuracy and F1. This command alone is "
+        "one rank; 'fsdp launch -n N evaluate ...' shards the models and the rows over N ranks "
+        "and gives the same numbers.",
     .epilogue = "example:\n"
                 "  fsdp launch -n 2 evaluate --model t5-wikihow --data wikihowVal.csv \\\n"
                 "      --baseline-data wikihowAll.csv --examples 5\n",

@@ -41,7 +41,7 @@ static const fsdp_option table[] = {
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
-     .metavar = "TEXT", .help = "a text, like those without an option"},
+     .metavar = "TEXT", .help = "a text; the same as TEXT without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
      .metavar = "FILE", .help = "texts, one a line (an empty line is an empty text), or a column of "
      "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: "
@@ -100,8 +100,8 @@ static const fsdp_option table[] = {
      .help = "one prompt: print the text while it is generated, with its line ends"},
     {.name = "output", .aliases = "o", .type = FSDP_OPTION_STRING, PLACE(output),
      .metavar = "FILE", .shown_default = "print the results",
-     .help = "write JSON lines to this file: of a conversation the row with its answer, else what "
-     "--json prints"},
+     .help = "write JSON lines to this file: for a conversation, its row with the answer; "
+             "otherwise what --json prints"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
      .help = "print a JSON object for each text: index, sequence, prompt, input_ids, ids, new_ids, "
              "score, text, and id, idx or guid of a row that has it"},
@@ -211,9 +211,9 @@ static const fsdp_options_spec spec = {
     .program = "fsdp generate",
     .usage = "--model DIR [TEXT...] [options]",
     .summary = "Generate text: greedily, where each step takes the most likely token, by beam "
-               "search (--num-beams), or by sampling (--do-sample). Prints one line a text: "
-               "what is new, without the prompt, its line ends as spaces; token ids if there is no "
-               "tokenizer.",
+               "search (--num-beams), or by sampling (--do-sample). Prints one line for each "
+               "text: the new text without the prompt, with spaces instead of line ends, or its "
+               "token ids if there is no tokenizer.",
     .epilogue = "examples:\n"
                 "  fsdp generate --model t5-small 'translate English to German: Good morning.'\n"
                 "  fsdp launch -n 2 generate --model out --input articles.txt "

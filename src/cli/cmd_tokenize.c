@@ -31,7 +31,7 @@ static const fsdp_option table[] = {
     {.name = "validation-data", .aliases = "validation-file,eval-data", .type = FSDP_OPTION_STRING,
      PLACE(validation_data), .metavar = "PATH",
      .shown_default = "what --data has for validation",
-     .help = "data of their own for the split 'validation', or val.bin"},
+     .help = "files for the split 'validation' (or val.bin), in addition to --data"},
     {.name = "validation-fraction", .aliases = "val-fraction", .type = FSDP_OPTION_DOUBLE,
      PLACE(validation_fraction), .value = "0", .bounds = FSDP_FROM_TO_BELOW(0, 1), .metavar = "X",
      .help = "share of the rows that is for validation: a function of --seed and the row's number"},
@@ -88,11 +88,11 @@ static const fsdp_option table[] = {
      .shown_default = "0, no limit", .help = "tokens of a row; the rest is cut off"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: tokens of a source; the rest is cut off, of rows of ids only if this is "
-             "given"},
+     .help = "seq2seq: most tokens of a source; the rest is cut off. Rows of ids are cut only if "
+             "this is given"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: the same of a target"},
+     .help = "seq2seq: most tokens of a target; the rest is cut off"},
     {.name = "block-size", .type = FSDP_OPTION_INT64, PLACE(block_size), .value = "0",
      .bounds = FSDP_BETWEEN(0, 16777216), .shown_default = "0, rows stay as they are",
      .help = "Arrow: join all rows and cut them into rows of N tokens, as run_clm does"},

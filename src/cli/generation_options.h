@@ -22,20 +22,22 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_BETWEEN(1, 1000000), .group = "generation", .help = "most tokens to generate"}, \
     {.name = "max-length", FSDP_SETTING_INT(at, max_length), .shown_default = "none",              \
      .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
-     .help = "most tokens, with the prompt, or T5's start token, counted"},                        \
+     .help = "most tokens, including the prompt or T5's start token"},                             \
     {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
      .bounds = FSDP_BETWEEN(0, 1000000), .help = "fewest tokens to generate"},                     \
     {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
      .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
-     .help = "fewest tokens, with the prompt, or T5's start token, counted"},                      \
+     .help = "fewest tokens, including the prompt or T5's start token"},                           \
     {.name = "num-beams", FSDP_SETTING_INT(at, num_beams), FSDP_FILE_OR("1"),                      \
-     .bounds = FSDP_BETWEEN(1, 10000), .help = "beam search with so many beams; 1: none"},         \
+     .bounds = FSDP_BETWEEN(1, 10000), .help = "number of beams of beam search; 1: no beam "       \
+                                               "search"},                                          \
     {.name = "length-penalty", FSDP_SETTING_X(at, length_penalty), FSDP_FILE_OR("1"),              \
      .help = "beams are ranked by log-probability / length^X: above 0 favors long texts"},        \
     {.name = "early-stopping", FSDP_SETTING(at, early_stopping), .type = FSDP_OPTION_CHOICE,       \
      .choices = fsdp_early_stopping_choices, FSDP_FILE_OR("false"),                                \
-     .help = "a search ends when num-beams beams have ended and, unless true, the others are not " \
-             "better now (false) or can no longer become so (never)"},                             \
+     .help = "when a search ends. true: when num-beams beams have ended. false: when, in "         \
+             "addition, no unfinished beam has a better score now. never: when, in addition, "     \
+             "none can still get a better score"},                                                 \
     {.name = "do-sample", FSDP_SETTING(at, do_sample), .type = FSDP_OPTION_BOOL,                   \
      .takes_word = true, FSDP_FILE_OR("false"),                                                    \
      .help = "draw tokens by their probability; else the most likely one is taken"},               \
@@ -53,7 +55,8 @@ extern const char *const fsdp_early_stopping_choices[];
      .help = "of --do-sample: draw from the most likely tokens that have X of the entropy of the " \
              "100 most likely ones; 0: off"},                                                      \
     {.name = "repetition-penalty", FSDP_SETTING_X(at, repetition_penalty), FSDP_FILE_OR("1"),      \
-     .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
+     .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that the text already has less "       \
+                                      "likely"},                                                   \
     {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \
      FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, INT32_MAX),                                      \
      .help = "never generate the same N tokens in a row twice; 0: off"},                           \
@@ -65,7 +68,8 @@ extern const char *const fsdp_early_stopping_choices[];
      .help = "of --do-sample: draw from tokens whose probability is at least X"},                  \
     {.name = "eta-cutoff", FSDP_SETTING_X(at, eta_cutoff), FSDP_FILE_OR("0"),                      \
      .bounds = FSDP_FROM_TO_BELOW(0, 1),                                                           \
-     .help = "of --do-sample: the same, with a smaller bound if many tokens are likely"},          \
+     .help = "of --do-sample: as --epsilon-cutoff, but with a smaller bound if many tokens are "   \
+             "likely"},                                                                            \
     {.name = "stop-strings", .aliases = "stop", .type = FSDP_OPTION_LIST, .repeats = true,         \
      .offset = (at) + offsetof(fsdp_generation_settings, texts.stop_strings), .optional = true,    \
      .metavar = "TEXT", FSDP_FILE_OR("none"),                                                      \
@@ -76,7 +80,7 @@ extern const char *const fsdp_early_stopping_choices[];
     {.name = "suppress-tokens", FSDP_SETTING_LIST(at, suppress_tokens), .metavar = "ID,...",       \
      .help = "tokens that are never generated"},                                                   \
     {.name = "begin-suppress-tokens", FSDP_SETTING_LIST(at, begin_suppress_tokens),                \
-     .metavar = "ID,...", .help = "tokens that are not generated first"},                          \
+     .metavar = "ID,...", .help = "tokens that are not generated as the first one"},               \
     {.name = "forced-bos-token-id", FSDP_SETTING_LIST(at, forced_bos_token_id), .metavar = "ID",   \
      .help = "the token after the decoder's start token, such as a language's"},                   \
     {.name = "forced-eos-token-id", FSDP_SETTING_LIST(at, forced_eos_token_id),                    \
@@ -101,15 +105,16 @@ extern const char *const fsdp_early_stopping_choices[];
      .metavar = "ID,...",                                                                          \
      .help = "of --guidance-scale: token ids of a prompt that texts should not follow"},           \
     {.name = "max-time", FSDP_SETTING_X(at, max_time), FSDP_FILE_OR("none"),                       \
-     .bounds = FSDP_ABOVE(0), .help = "seconds after which the texts of a batch end where they "   \
-                                      "are"},                                                      \
+     .bounds = FSDP_ABOVE(0), .help = "seconds after which all texts of a batch end, even if "     \
+                                      "they are not complete"},                                    \
     {.name = "remove-invalid-values", FSDP_SETTING(at, remove_invalid_values),                     \
      .type = FSDP_OPTION_BOOL, .takes_word = true, FSDP_FILE_OR("false"),                          \
-     .help = "use scores that are NaN or infinite as 0 and as the largest number, instead of "     \
-             "failing"},                                                                           \
+     .help = "replace a score that is NaN by 0 and an infinite one by the largest number, "        \
+             "instead of failing"},                                                                \
     {.name = "renormalize-logits", FSDP_SETTING(at, renormalize_logits),                           \
      .type = FSDP_OPTION_BOOL, .takes_word = true, FSDP_FILE_OR("false"),                          \
-     .help = "beam search: scores are probabilities again after options above changed them"},      \
+     .help = "beam search: normalize the scores after the options above have changed them, so "    \
+             "that they are log-probabilities again"},                                             \
     FSDP_NOT_A_SETTING("num-beam-groups", "1", FSDP_NO_DIVERSE_BEAMS),                             \
     FSDP_NOT_A_SETTING("diversity-penalty", "0|0.0", FSDP_NO_DIVERSE_BEAMS),                       \
     FSDP_NOT_A_SETTING("penalty-alpha", "0|0.0", FSDP_NO_CONTRAST),                                \

@@ -20,10 +20,10 @@ static const fsdp_command_subcommands groups[] = {{"bench", &fsdp_bench_group},
                                                   {"checkpoint", &fsdp_checkpoint_group},
                                                   {"config", &fsdp_config_group}};
 
-/* Leave in OMP_NUM_THREADS what --threads-per-rank reads. A value that only the launcher has set is
- * removed (FSDP_LAUNCH_OMP_ENV). In a list such as 4,2, which has a number for each level of nested
- * parallel regions, the first number counts; `fsdp launch` passes the whole list on to its ranks.
- */
+/* Change the variable OMP_NUM_THREADS to the value that --threads-per-rank must read. If only the
+ * launcher has set the variable (FSDP_LAUNCH_OMP_ENV), remove it. The value may be a list such as
+ * 4,2, with a number for each level of nested parallel regions. Replace such a list by its first
+ * number, except in `fsdp launch`, which passes the whole list on to its ranks. */
 static void choose_omp_threads(bool launches)
 {
     const char *given = getenv("OMP_NUM_THREADS");

@@ -34,7 +34,8 @@ typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
     FSDP_FAILURE_OF_ALL,  /* the message names the ranks that diverged or waited too long */
     FSDP_FAILURE_DIED,    /* the message says how the rank died: "signal 9, Killed" */
-    FSDP_FAILURE_STOPPED, /* a peer posts this: "has not moved for 4.0 s ..." */
+    FSDP_FAILURE_STOPPED, /* posted by a peer of a stopped rank; its message is "has not moved
+                             for 4.0 s ..." */
 } fsdp_comm_failure_kind;
 
 /* One failure. `rank` is the rank that failed. Usually this rank itself has posted the failure, on

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static const double default_timeout_s = 600;
-/* Small enough that, after a process is stopped, all ranks get the error within 5 s. */
+/* With this limit, all ranks get the error within 5 s after a process is stopped. */
 static const double default_stall_s = 4;
 
 const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS] = {

@@ -166,12 +166,11 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     describe_latest(buffer, peer, other, sizeof other);
     fsdp_comm_location_describe(&at, where, sizeof where);
     return fsdp_group_fail(
-        group,
-        fsdp_error(FSDP_ERR_TIMEOUT,
-                   "timeout: rank %d waited %.1f s in %s for rank %d, which was last "
-                   "in %s%s%s",
-                   own, (double)waited * 1e-9, mine, other_rank,
-                   other[0] ? other : "no phase of this buffer", where[0] ? " and is" : "", where));
+        group, fsdp_error(FSDP_ERR_TIMEOUT,
+                          "timeout: rank %d waited %.1f s in %s for rank %d, which %s%s%s%s", own,
+                          (double)waited * 1e-9, mine, other_rank,
+                          other[0] ? "was last in " : "has not begun a phase of this buffer", other,
+                          where[0] ? " and is" : "", where));
 }
 
 static void publish_wait(fsdp_group *group, const fsdp_shared_buffer *buffer, int peer,

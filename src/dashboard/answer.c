@@ -221,8 +221,8 @@ static bool goes_on(const char *state)
     return true;
 }
 
-/* Return how many seconds the run has taken until now, or until its end, with everything that is
- * outside of steps. Return NaN if this is not known. */
+/* Return how many seconds the run has taken until now or, if it has ended, until its end. This
+ * includes the time outside of steps. Return NaN if the time is not known. */
 static double seconds_of_run(const fsdp_dashboard_run *run, const char *state, double now)
 {
     const double parts = run->seconds + run->validation_s + run->call_s + run->held_s;

@@ -93,7 +93,7 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
             c->runs[i].seen = true;
             c->runs[i].inode = found->inode;
             c->runs[i].run->events_bytes = found->bytes;
-            /* fsdp_dashboard_run_read() sets the time of a run with a file of metrics */
+            /* If the run has a file of metrics, fsdp_dashboard_run_read() sets changed_at. */
             if (run->has_events)
                 c->runs[i].run->changed_at = found->time;
             return FSDP_OK;
@@ -426,7 +426,8 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool 
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
-    char *whole = realpath(path, NULL); /* to get the name of a folder such as "." */
+    char *whole = realpath(path, NULL); /* the last part of this path is the name, even of a
+                                           folder such as "." */
     const char *name = whole ? fsdp_path_name(whole) : "";
     *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);

@@ -204,9 +204,10 @@ function costsOf(run) {
 const STEP_PARTS = ["compute", "noCore", "stopped", "wait", "data"];
 
 // Return how many seconds each part costs `slow` more than `fast` would spend on it for as many
-// tokens. If a step of `slow` has clearly fewer tokens, the costs of a step that do not depend on
-// their number weigh more. So the parts of a step are then reasons of their own only as far as the
-// step takes longer than a whole step of `fast`; the rest is the cost of the small steps, `work`.
+// tokens. A step of `slow` may have clearly fewer tokens than a step of `fast`. The costs that do
+// not depend on the number of tokens then weigh more, and they are counted as `work`, the cost of
+// the small steps. Only the time by which a step takes longer than a whole step of `fast` is divided
+// among the parts of the step.
 function lossesOf(slow, fast, inTokens) {
     const a = costsOf(slow), b = costsOf(fast), ratio = workOf(slow, inTokens) / workOf(fast, inTokens), lost = {work: 0};
     const parts = a.compute !== undefined && b.compute !== undefined ? STEP_PARTS : ["steps"];

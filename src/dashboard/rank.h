@@ -36,8 +36,8 @@ typedef struct fsdp_rank {
     int64_t world_size, pid, threads;
     char host[128], device[64], state[64], message[1024]; /* "" if unknown */
     double started, time; /* start of the rank, and time of its last line: seconds since 1970 */
-    double earlier_s;     /* duration of the earlier runs that the rank's file has lines of, because
-                           * this run continues them */
+    double earlier_s;     /* total duration of earlier runs that this run continues, and whose
+                             lines are in the same file */
     double step;
     /* Sums over all steps. The first step, whose time includes the warm-up, is left out as soon as
      * there are other steps. */

@@ -65,8 +65,8 @@ extern const char *const fsdp_problem_type_choices[];
      .metavar = "CHAR", .shown_default = "found by the header",                                    \
      .help = "CSV: what separates fields: comma, tab, semicolon, bar or a character"},             \
     {.name = "csv-quotes", .type = FSDP_OPTION_BOOL, FSDP_FORM(at, csv_quotes), .value = "true",   \
-     .help = "CSV: fields may be in quotes; --no-csv-quotes takes quotes for characters, as "      \
-             "GLUE's TSV files need it"},                                                          \
+     .help = "CSV: fields may be in quotes; with --no-csv-quotes, a quote is an ordinary "         \
+             "character, as GLUE's TSV files need it"},                                            \
     {.name = "document-separator", .type = FSDP_OPTION_CHOICE, FSDP_FORM(at, documents),           \
      .value = "auto", .choices = fsdp_documents_choices, .metavar = "WHERE",                       \
      .shown_default = "blank-line; span-corruption: line",                                         \

@@ -1,5 +1,5 @@
-/* Says in one line what a dataset leaves out of its file, and in others which special tokens and
- * which unknown characters its texts contain. */
+/* Makes lines for the user about a dataset: what it leaves out of its file, which special tokens
+ * its texts contain, and which unknown characters they contain. */
 #pragma once
 #include <stdio.h>
 

@@ -25,7 +25,7 @@ typedef struct part {
     fsdp_dataset *dataset; /* owned */
     /* Different for each part, so that the random numbers of two parts are not the same. */
     uint64_t key;
-    int64_t count; /* examples in an epoch of the mixture */
+    int64_t count; /* number of this part's examples in an epoch of the mixture */
 } part;
 
 typedef struct mixture {

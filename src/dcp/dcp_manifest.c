@@ -133,7 +133,7 @@ static fsdp_status fill_box(const fsdp_dcp_entry *entry, const int64_t *offsets,
         if (offsets[i] < 0 || sizes[i] < 0 || offsets[i] > t->shape[i] - sizes[i] ||
             (i >= FSDP_DCP_BOX_NDIM && !whole))
             return fsdp_error(FSDP_ERR_INVALID,
-                              "'%s': %lld from %lld on is no part of dimension %d", entry->fqn,
+                              "'%s': %lld from %lld on is not a part of dimension %d", entry->fqn,
                               (long long)sizes[i], (long long)offsets[i], i);
         if (i < FSDP_DCP_BOX_NDIM) {
             box->offset[i] = offsets[i];

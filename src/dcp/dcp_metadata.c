@@ -80,14 +80,14 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
                              const int64_t **ints, int *n)
 {
     if (!fsdp_pickle_is(value, FSDP_PICKLE_TUPLE) || value->list.n > MAX_NDIM)
-        return bad_metadata(md, fqn, "a size or offset is no tuple of at most 64 numbers");
+        return bad_metadata(md, fqn, "a size or offset is not a tuple of at most 64 numbers");
     int64_t *copy = fsdp_arena_alloc(&md->arena, value->list.n * sizeof *copy);
     if (!copy)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < value->list.n; i++) {
         const fsdp_pickle_value *item = value->list.items[i];
         if (!fsdp_pickle_is(item, FSDP_PICKLE_INT) || item->integer < 0)
-            return bad_metadata(md, fqn, "a size or offset is no number, or negative");
+            return bad_metadata(md, fqn, "a size or offset is not a number, or is negative");
         copy[i] = item->integer;
     }
     *ints = copy;
@@ -287,7 +287,7 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         fsdp_dcp_item *item = &md->items[md->n];
         item->fqn = fsdp_pickle_text(dict->list.items[i]);
         if (!item->fqn)
-            return bad_metadata(md, "state_dict_metadata", "a key is no text");
+            return bad_metadata(md, "state_dict_metadata", "a key is not a text");
         item->path = lookup(paths, item->fqn, NULL, 0);
         if (!item->path && fsdp_dcp_metadata_is_own(md)) /* a checkpoint of PyTorch need not have
                                                             the path */

@@ -22,6 +22,14 @@ enum {
 
 static fsdp_status no_model(const fsdp_foreign_run *run)
 {
+    fsdp_lit_format lit;
+    FSDP_TRY(fsdp_source_lit_format(run->model.source, &lit));
+    if (lit)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: weights of %s, whose optimizer's state cannot be read. To begin "
+                          "with the weights: fsdp checkpoint convert %s NEW_DIR --format hf "
+                          "--model DIR, and then --model NEW_DIR without --resume",
+                          run->paths->model, fsdp_lit_format_name(lit), run->paths->model);
     char *top = fsdp_foreign_names_describe_top(&run->model);
     if (!top)
         return FSDP_ERR_NOMEM;

@@ -34,9 +34,9 @@ int fsdp_grad_block_parts(const fsdp_param_context *c, const fsdp_group *group, 
     return is_by_host(c, group) && parts % local ? local : parts;
 }
 
-/* Return the number of parts of the largest subtree that begins with part `first`, has no parts of
- * other hosts and no more than `block` parts. The last subtree of a block may be incomplete. The
- * parts of a host follow each other, and all hosts have `local` parts. */
+/* Find the largest subtree that begins with part `first`, contains only parts of one host, and has
+ * at most `block` parts. Return its number of parts. The last subtree of a block may be incomplete.
+ * Each host has `local` parts, one after the other. */
 static int subtree_parts(int ranks, int local, int block, int first)
 {
     int n = 1;

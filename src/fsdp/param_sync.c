@@ -96,7 +96,8 @@ fsdp_status fsdp_param_sync_values(const fsdp_param *p)
     if (!first.has_values)
         return FSDP_OK;
     const fsdp_status sent = broadcast_values(c, p->parameter, (fsdp_dtype)first.dtype, &whole);
-    fsdp_param_context_abort(c, sent); /* peers would wait in a broadcast */
+    fsdp_param_context_abort(c, sent); /* otherwise peers would wait for this rank in the next
+                                          broadcast */
     FSDP_TRY(sent);
     fsdp_status status = fsdp_tensor_take_values(whole, &p->slice, p->local);
     fsdp_tensor_release(whole);

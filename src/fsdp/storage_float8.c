@@ -77,8 +77,8 @@ static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, s
     return NULL;
 }
 
-/* Take the minimum of the scales over the ranks that share them. Memories one after the other with
- * the same group use one all-reduce. */
+/* Take the minimum of the scales over the ranks that share them. Consecutive memories that have the
+ * same group share one all-reduce. */
 static fsdp_status reduce_scales(fsdp_param_memory *const *memories, size_t n, float *scales)
 {
     fsdp_group *group = NULL;
@@ -130,7 +130,7 @@ fsdp_status fsdp_float8_memories_update(fsdp_param_memory *const *memories, size
     if (!count)
         return FSDP_OK;
     float *scales = fsdp_calloc(count, sizeof *scales);
-    if (!scales) { /* peers would wait for this rank's scales */
+    if (!scales) { /* abort, because the peers would wait for this rank's scales */
         size_t at = 0;
         const fsdp_status status = fsdp_error_nomem();
         fsdp_param_context_abort(next_stale(memories, n, &at)->base.context, status);

@@ -235,8 +235,8 @@ static bool same_options(const fsdp_fully_shard_options *a, const fsdp_fully_sha
 }
 
 /* Modules `first` and `m` form one unit, which has the options of `first`. Return an error if other
- * options were chosen for `m`, because they would have no effect. Options of `m` that are those of
- * all units below the root were not chosen for `m`. */
+ * options were chosen for `m`, because they would have no effect. If the options of `m` are the
+ * common options of all units below the root, they were not chosen for `m`. */
 static fsdp_status check_member(const plan *p, const fsdp_module *first,
                                 const fsdp_fully_shard_options *of_first, const fsdp_module *m,
                                 const fsdp_fully_shard_options *options)

@@ -246,9 +246,9 @@ static void process_scores(generation *g, const prompt *p, const fsdp_token_list
                         g->vocab, g->penalized);
 }
 
-/* Convert g->scores from logits to log-probabilities. If the logits are NaN or infinite, all
- * results are NaN if remove_invalid_values is set; otherwise, return FSDP_ERR_NUMERIC with
- * `message`. */
+/* Convert g->scores from logits to log-probabilities. If a logit is NaN or infinite, return
+ * FSDP_ERR_NUMERIC with `message`. But if remove_invalid_values is set, return FSDP_OK, and all
+ * results are NaN. */
 static fsdp_status normalize_scores(generation *g, const char *message)
 {
     if (fsdp_log_softmax(g->scores, g->vocab))
@@ -340,6 +340,8 @@ static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int
     for (int32_t i = 0; i < b->n_running; i++) {
         FSDP_TRY(read_scores(g, logits, first + i));
         FSDP_TRY(normalize_scores(g, "the logits are infinite"));
+        if (g->guidance)
+            FSDP_TRY(fsdp_guidance_apply(g->guidance, first + i, g->scores));
         process_scores(g, p, &b->running[i].ids);
         if (g->config.renormalize_logits)
             FSDP_TRY(normalize_scores(g, "no id is left to choose"));

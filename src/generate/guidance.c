@@ -30,12 +30,6 @@ fsdp_status fsdp_guidance_check(const fsdp_model *model, const fsdp_generation_c
                           "guidance_scale %g: classifier-free guidance is for causal models, as in "
                           "transformers; a %s has no sequence without a source",
                           config->guidance_scale, model->info.class_name);
-    if (config->num_beams > 1)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "guidance_scale %g with num_beams %lld: guidance is for greedy search "
-                          "and sampling. Transformers accepts beams, but does not reorder its "
-                          "unconditional sequences with them",
-                          config->guidance_scale, (long long)config->num_beams);
     if (positions > 0 && config->negative_prompt_ids.n > positions)
         return fsdp_error(FSDP_ERR_INVALID,
                           "the negative prompt has %d ids, but the model has %lld positions",

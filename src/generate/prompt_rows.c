@@ -96,7 +96,8 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
                            int64_t line, bool wanted, fsdp_unused_keys *unused)
 {
-    if (e->chat && fsdp_is_conversation(row)) { /* no key is unused: the output has all */
+    if (e->chat && fsdp_is_conversation(row)) { /* `unused` stays as it is, because the output
+                                                   has all keys of the row */
         FSDP_TRY(fsdp_prompts_add_conversation(p, e, row));
         return fsdp_prompts_set_id(p, e->keep_ids ? fsdp_prompt_id_key(row) : NULL, row);
     }

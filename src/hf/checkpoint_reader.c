@@ -13,6 +13,7 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/hf/folder_kind.h"
+#include "src/hf/lit_names.h"
 #include "src/hf/rank_shards.h"
 #include "src/hf/weights_file.h"
 #include "src/hf/wrapped_names.h"
@@ -26,8 +27,9 @@ struct fsdp_checkpoint_reader {
     /* [n] sorted by name; they point into `files` or `renamed` */
     const fsdp_checkpoint_entry **entries;
     size_t n;
-    fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
-    fsdp_arena names;               /* owns the names in `renamed` */
+    /* [n] entries with changed names or rows; NULL: the entries are those of the files */
+    fsdp_checkpoint_entry *renamed;
+    fsdp_arena names; /* owns the names in `renamed`, and data whose rows changed their order */
 };
 
 static int compare_strings(const void *a, const void *b)
@@ -329,6 +331,93 @@ fsdp_status fsdp_checkpoint_unwrap_names(fsdp_checkpoint_reader *reader,
     fsdp_free(names);
     return status;
 }
+
+/* ---- weights of Lit-LLaMA and LitGPT --------------------------------------------------------- */
+
+/* Copy the rows of `old` into the order of the part. Set *data to the copy, which the reader owns.
+ * If the rows are adjacent in `old`, do not copy them, and set *data to the first of them. */
+static fsdp_status order_rows(fsdp_checkpoint_reader *reader, const fsdp_checkpoint_entry *old,
+                              const fsdp_lit_part *part, const void **data)
+{
+    const int64_t rows = part->shape[0];
+    const size_t row_bytes = old->shape[0] ? old->bytes / (size_t)old->shape[0] : 0;
+    const unsigned char *from = old->data;
+    *data = from + (size_t)part->order.first * row_bytes;
+    if (rows == 0 || fsdp_row_order_run(&part->order, 0) >= rows)
+        return FSDP_OK;
+    unsigned char *copy = fsdp_arena_alloc(&reader->names, (size_t)rows * row_bytes);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    for (int64_t row = 0, run; row < rows; row += run) {
+        run = fsdp_row_order_run(&part->order, row);
+        run = run < rows - row ? run : rows - row;
+        memcpy(copy + (size_t)row * row_bytes,
+               from + (size_t)fsdp_row_order_at(&part->order, row) * row_bytes,
+               (size_t)run * row_bytes);
+    }
+    *data = copy;
+    return FSDP_OK;
+}
+
+static fsdp_status take_part(fsdp_checkpoint_reader *reader, const fsdp_lit_part *part,
+                             fsdp_checkpoint_entry *to)
+{
+    const fsdp_checkpoint_entry *old = reader->entries[part->from];
+    int64_t *shape = fsdp_arena_alloc(&reader->names, sizeof part->shape);
+    if (!shape)
+        return FSDP_ERR_NOMEM;
+    memcpy(shape, part->shape, sizeof part->shape);
+    *to = *old;
+    to->name = part->name;
+    to->shape = shape;
+    to->numel = old->shape[0] ? old->numel / old->shape[0] * shape[0] : 0;
+    to->bytes = old->shape[0] ? old->bytes / (size_t)old->shape[0] * (size_t)shape[0] : 0;
+    return order_rows(reader, old, part, &to->data);
+}
+
+/* Replace the entries of the reader by `parts`, which are sorted by name. */
+static fsdp_status take_parts(fsdp_checkpoint_reader *reader, const fsdp_lit_parts *parts)
+{
+    fsdp_checkpoint_entry *taken = fsdp_calloc(parts->n, sizeof *taken);
+    const fsdp_checkpoint_entry **entries =
+        fsdp_calloc(parts->n, sizeof(const fsdp_checkpoint_entry *));
+    fsdp_status status = taken && entries ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < parts->n && status == FSDP_OK; i++) {
+        status = take_part(reader, &parts->items[i], &taken[i]);
+        entries[i] = &taken[i];
+    }
+    if (status != FSDP_OK) {
+        fsdp_free(taken);
+        fsdp_free(entries);
+        return status;
+    }
+    fsdp_free(reader->entries);
+    reader->entries = entries;
+    reader->renamed = taken;
+    reader->n = parts->n;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_translate_lit(fsdp_checkpoint_reader *reader, const char *const *names,
+                                          fsdp_lit_format format, const fsdp_lit_model *model)
+{
+    FSDP_ASSERT(!reader->renamed);
+    fsdp_lit_parts parts;
+    fsdp_lit_tensor *tensors = fsdp_calloc(reader->n, sizeof *tensors);
+    if (!tensors)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < reader->n; i++)
+        tensors[i] =
+            (fsdp_lit_tensor){names[i], reader->entries[i]->shape, reader->entries[i]->ndim};
+    fsdp_status status =
+        fsdp_lit_translate(reader->path, format, model, tensors, reader->n, &reader->names, &parts);
+    if (status == FSDP_OK)
+        status = take_parts(reader, &parts);
+    fsdp_free(tensors);
+    return status;
+}
+
+/* ---- access ---------------------------------------------------------------------------------- */
 
 const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader)
 {

@@ -131,7 +131,7 @@ static fsdp_status explain_deepspeed(const char *dir)
 
 const char *const fsdp_folder_weights[] = {"model.safetensors", "model.safetensors.index.json",
                                            "pytorch_model.bin", "pytorch_model.bin.index.json",
-                                           NULL};
+                                           "lit_model.pth",     NULL};
 
 bool fsdp_folder_has_weights(const char *dir)
 {

@@ -28,6 +28,9 @@ typedef struct fsdp_name_change {
     /* One of the names that wrappers have changed, perhaps truncated, for messages; "": there is
      * none. It has no effect on what is removed. */
     char wrapped[FSDP_NAME_PREFIX_BYTES];
+    /* The program, Lit-LLaMA or LitGPT, whose tensors were translated (lit_names.h), for messages.
+     * A static string; NULL: they were not translated. It has no effect on what is removed. */
+    const char *translated_from;
 } fsdp_name_change;
 
 /* Remove from `name` the parts that are always removed (Note [Wrapped names]). */

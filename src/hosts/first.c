@@ -73,7 +73,8 @@ typedef struct first {
                               new host can take part */
     char cause[2600];      /* why the round ends; "": no failure */
     int ends;              /* bits of fsdp_hosts_ends: how ranks ended after the stop */
-    char how[2600];        /* how the first rank that failed after the stop ended; "": none */
+    char how[2600];        /* how the rank ended that was the first to fail after the stop; "":
+                              no rank has failed */
     fsdp_str output;       /* output of MPI that was not shown yet */
     double output_s;       /* when the first byte of `output` came */
     int exit_code;

@@ -447,8 +447,8 @@ void fsdp_local_stop(fsdp_local *local, int signal_number)
         if (p->fd >= 0 && p->kind == KIND_RANK)
             (void)!send(p->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    /* The process that watches a rank sends it SIGTERM and SIGKILL in time. kill_ranks_s is for
-     * watching processes that are stopped. */
+    /* The process that watches a rank sends it SIGTERM and SIGKILL in time. If the watching process
+     * itself is stopped, it is killed at kill_ranks_s. */
     const double end_s = fsdp_clock_s() + 2 * shutdown_s(local, signal_number) + MARGIN_S;
     if (end_s < local->kill_ranks_s)
         local->kill_ranks_s = end_s;

@@ -40,7 +40,7 @@ typedef struct fsdp_local {
     bool stopping, quiet;
     bool hangup;    /* a SIGHUP was reported */
     int ends;       /* bits of fsdp_hosts_ends: how the ranks of this round have ended */
-    char how[2048]; /* how the first rank that failed ended; "": none has failed */
+    char how[2048]; /* how the rank ended that was the first to fail; "": no rank has failed */
     double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which the ranks and the daemon
                                            get SIGKILL; INFINITY: not planned */
     fsdp_hosts_shape shape;

@@ -16,8 +16,9 @@ typedef struct fsdp_member {
     int n_ranks;
     char host[FSDP_HOST_NAME];
     char label[64]; /* the name that mpirun uses for the host */
-    /* A JOIN that has to wait: the launcher may replace a member whose loss has not been noticed
-     * yet. kind 0: none. Owned. */
+    /* This member's JOIN, if it must wait. The launcher may have been started to replace another
+     * member that is lost, but whose loss has not been noticed yet. kind 0: no JOIN waits.
+     * Owned. */
     fsdp_hosts_message held;
 } fsdp_member;
 

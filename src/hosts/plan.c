@@ -181,7 +181,7 @@ fsdp_status fsdp_plan_decode(const void *bytes, size_t size, fsdp_rank_plan *pla
     FSDP_TRY(fsdp_hosts_decode(bytes, size, &plan->message));
     fsdp_status status = plan->message.kind == FSDP_HOSTS_PLAN
                              ? check_numbers(plan->message.ints)
-                             : fsdp_error(FSDP_ERR_FORMAT, "launch-rank: this is no plan");
+                             : fsdp_error(FSDP_ERR_FORMAT, "launch-rank: this is not a plan");
     if (status == FSDP_OK) {
         read_numbers(&plan->message, plan);
         status = fill_launch(plan);

@@ -211,7 +211,7 @@ static fsdp_status check_fp8(const fsdp_accelerate_config *a, const fsdp_options
 {
     if (a->fp8_backend != BACKEND_AO)
         return fsdp_accelerate_refuse(options, "fp8-backend", FSDP_ERR_UNSUPPORTED,
-                                      "%s is not supported: AO is, which is torchao",
+                                      "%s is not supported; AO (torchao) is",
                                       fsdp_accelerate_fp8_backends[a->fp8_backend]);
     for (size_t i = 0; i < FSDP_ACCELERATE_FP8; i++)
         if (a->mixed_precision != FSDP_ACCELERATE_PRECISION_FP8 &&

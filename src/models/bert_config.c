@@ -71,8 +71,8 @@ static fsdp_status read_problem_type(fsdp_json_node root, bool classifier, fsdp_
             c->problem_type = (fsdp_problem_type)i;
             if (!classifier || i != FSDP_PROBLEM_SINGLE_LABEL || c->num_labels > 1)
                 return FSDP_OK;
-            return fsdp_config_unsupported(root, "problem_type",
-                                           "\"regression\": one label is no choice of classes");
+            return fsdp_config_unsupported(
+                root, "problem_type", "\"regression\": one label does not choose between classes");
         }
     return classifier ? fsdp_config_unsupported(root, "problem_type",
                                                 "\"single_label_classification\", "

@@ -70,8 +70,8 @@ typedef struct fsdp_generation_config {
     /* the prompt that guidance_scale leads away from; empty: the last id of the prompt. Not a key
      * of transformers' file, but an argument of its generate() */
     fsdp_rule_ids negative_prompt_ids;
-    /* A batch ends with the id after which it has taken more than this number of seconds; 0: no
-     * limit */
+    /* Generation of a batch ends after the first id at which it has taken more than this number of
+     * seconds. 0: no limit. */
     double max_time;
     bool remove_invalid_values; /* use 0 for a NaN, and the largest float for an infinity */
     /* Only for beam search: normalize the scores again after they were changed, so that they are

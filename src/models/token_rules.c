@@ -76,8 +76,8 @@ fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key, fsdp_rule
     return FSDP_OK;
 }
 
-/* If a sequence before the last one of `biases` equals the last one, set its number to that of the
- * last one, and remove the last one. */
+/* If an earlier sequence of `biases` equals the last sequence, give the earlier one the number of
+ * the last one, and remove the last one. */
 static void merge_last(fsdp_rule_biases *biases)
 {
     fsdp_rule_words *words = &biases->words;

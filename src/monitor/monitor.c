@@ -26,8 +26,9 @@ static const double units_s = 60.0; /* minimum time between two lines about unit
 
 /* Times that this rank has waited for other ranks in the collectives of units. */
 typedef struct unit_waits {
-    int64_t own_ns;        /* in kinds of collectives that are mostly those of units */
-    int64_t all_reduce_ns; /* in all-reduces, both of units with replicas and of other callers */
+    int64_t own_ns;        /* in kinds of collectives that mostly belong to units */
+    int64_t all_reduce_ns; /* in all-reduces, which belong to units with replicas or to other
+                              callers */
 } unit_waits;
 
 typedef struct unit {

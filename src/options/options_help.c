@@ -98,9 +98,11 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
 /* Append the right column of an option: help text, allowed values, default and other names. */
 static void append_right(fsdp_str *out, const fsdp_option *option)
 {
-    fsdp_str_printf(out, "%s", option->help ? option->help : "");
+    const char *help = option->help ? option->help : "";
+    fsdp_str_printf(out, "%s", help);
     if (option->type == FSDP_OPTION_CHOICE) {
-        fsdp_str_printf(out, ": ");
+        /* After a text of several parts, a colon would seem to belong to the last part alone. */
+        fsdp_str_printf(out, "%s", strpbrk(help, ":;") ? "; it takes " : ": ");
         fsdp_option_allowed(option, out);
     }
     if (option->required)

@@ -54,10 +54,10 @@ static const candidate candidates[] = {
      .cost = "--float8-enable-fsdp-all-gather: a gather sends 1 byte a weight of the linear "
              "layers, but their products have operands of 8 bits, which changes the loss more "
              "than bfloat16, and the casts make steps slower on a CPU"},
-    /* This is as slow as a disk. */
+    /* This candidate makes steps as slow as a disk. */
     {.apply = fsdp_remedy_activation_offload,
      .cost = "--activation-offload: inputs of blocks are written to a file and read again"},
-    /* The others change what is trained, or are as slow as a disk, too. */
+    /* The remaining candidates change what is trained, or make steps as slow as a disk. */
     {.apply = fsdp_remedy_lora,
      .cost = "--lora-r: only an adapter is trained",
      .replaces = fsdp_remedy_float8_all_gather},

@@ -36,9 +36,10 @@ static fsdp_remedy_fn *const remedies[] = {fsdp_remedy_checkpoint, fsdp_remedy_s
                                            fsdp_remedy_bf16,       fsdp_remedy_adamw_8bit,
                                            fsdp_remedy_adafactor,  fsdp_remedy_offload};
 
-/* The sets of remedies that are combined, in the order in which they are tried: all remedies but
- * these. A run has one optimizer, so each set leaves out one of the two that are proposed. Offload
- * comes last, because it makes steps as slow as the disk. */
+/* The sets of remedies that are combined, in the order in which they are tried. Each entry lists
+ * the remedies that its set leaves out. A run has one optimizer, so each set leaves out one of the
+ * two optimizers that are proposed. Sets with offload come last, because offload makes steps as
+ * slow as the disk. */
 static fsdp_remedy_fn *const left_out[][2] = {{fsdp_remedy_adafactor, fsdp_remedy_offload},
                                               {fsdp_remedy_adamw_8bit, fsdp_remedy_offload},
                                               {fsdp_remedy_adafactor},

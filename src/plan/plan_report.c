@@ -68,7 +68,7 @@ static void print_peak(const fsdp_plan *p, FILE *out)
         fprintf(out, "card: %d rank%s, %s, and what CUDA and the kernels need beside it\n",
                 p->ranks_per_card, p->ranks_per_card == 1 ? "" : "s",
                 fsdp_human_bytes(fsdp_plan_limited_bytes(p)).text);
-    fprintf(out, "host: %d rank%s with all that is no tensor, %s\n", p->local_world_size, ranks,
+    fprintf(out, "host: %d rank%s with all that is not a tensor, %s\n", p->local_world_size, ranks,
             fsdp_human_bytes(fsdp_plan_host_bytes(p)).text);
 }
 

@@ -18,11 +18,11 @@ enum {
 typedef struct unit_state {
     double gather_bytes; /* size of the unit's all-gather; 0: nothing is gathered */
     bool is_gathering;
-    size_t gather;     /* number of the gather in progress, if is_gathering */
+    size_t gather;     /* if is_gathering: index of the transfer of the gather in progress */
     bool is_secondary; /* the unit was freed after forward; if fsdp_plan_unit.kept_ranks is not 0,
                           that number of ranks still keep its parameters */
     bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas */
-    size_t lanes;      /* number of the transfer of the lane or the sums, if sends_lanes */
+    size_t lanes;      /* if sends_lanes: index of the transfer that sends the lane or the sums */
     size_t next_post;  /* index in the timeline where the search for the next post continues */
 } unit_state;
 

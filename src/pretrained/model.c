@@ -427,6 +427,11 @@ static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t
             "%s: what wrappers of modules added to the names of its weights was removed, as in "
             "'%s'",
             m->dir, p->wrapped_name);
+    if (p->translated_from && fsdp_group_rank(m->group) == 0)
+        fsdp_log("model", FSDP_LOG_WARN, -1, 1,
+                 "%s: its weights are those of %s: their tensors got the names and the order of "
+                 "rows of a %s",
+                 m->dir, p->translated_from, m->config.type->root_class);
     warn_of_names(m);
     return FSDP_OK;
 }

@@ -7,6 +7,7 @@
 #include "src/hf/folder_kind.h"
 #include "src/hf/hf_dir.h"
 #include "src/models/model_type.h"
+#include "src/pretrained/lit_weights.h"
 #include "src/pretrained/load_names.h"
 #include "src/pretrained/pretrained.h"
 #include "src/pretrained/weights_names.h"
@@ -51,9 +52,34 @@ static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_
 
 /* --- opening --- */
 
+/* Translate the tensors of a reader with weights of Lit-LLaMA or LitGPT, and check that the model
+ * then finds its parameters. */
+static fsdp_status translate_lit(const fsdp_model_config *config, const char *const *names,
+                                 fsdp_lit_format format, fsdp_checkpoint_reader *reader,
+                                 fsdp_name_change *change)
+{
+    fsdp_lit_model model;
+    const char *path = fsdp_checkpoint_path(reader);
+    FSDP_TRY(fsdp_lit_model_of(config, path, path, format, &model));
+    FSDP_TRY(fsdp_checkpoint_translate_lit(reader, names, format, &model));
+    const size_t n = fsdp_checkpoint_count(reader);
+    const char **translated = fsdp_calloc(n, sizeof(const char *));
+    if (!translated)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        translated[i] = fsdp_checkpoint_at(reader, i)->name;
+    fsdp_status status = fsdp_weights_names_fit(config, path, translated, n, change);
+    change->translated_from = fsdp_lit_format_name(format);
+    fsdp_free(translated);
+    return status;
+}
+
 static fsdp_status fit_names(const fsdp_model_config *config, const char *const *names, size_t n,
                              fsdp_checkpoint_reader *reader, fsdp_name_change *change)
 {
+    const fsdp_lit_format lit = fsdp_lit_recognize(names, n);
+    if (lit)
+        return translate_lit(config, names, lit, reader, change);
     FSDP_TRY(fsdp_weights_names_fit(config, fsdp_checkpoint_path(reader), names, n, change));
     return fsdp_checkpoint_unwrap_names(reader, change);
 }
@@ -91,6 +117,7 @@ static fsdp_status open_weights(fsdp_pretrained *p)
         return FSDP_ERR_NOMEM;
     if (*change.wrapped && !(p->wrapped_name = fsdp_strdup(change.wrapped)))
         return FSDP_ERR_NOMEM;
+    p->translated_from = change.translated_from;
     return decide_tied(&p->config, p->weights);
 }
 

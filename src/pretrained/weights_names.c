@@ -224,17 +224,6 @@ static fsdp_status explain_misfit(fitting *f, const char *missing)
                           "rank's part of the model (LOCAL_STATE_DICT). Save it with "
                           "StateDictType.FULL_STATE_DICT",
                           f->label, missing, there);
-    there = name_with(f, ".rms_1.scale");
-    there = there ? there : name_with(f, ".attn.attn.weight");
-    there = there ? there : name_with(f, ".attn.qkv.weight");
-    if (there)
-        return fsdp_error(
-            FSDP_ERR_INVALID,
-            "%s: there is no tensor '%s', but '%s': names of Lit-LLaMA or LitGPT, which "
-            "also keep query, key and value in one tensor. Give the tensors the "
-            "names of Hugging Face's model first: litgpt convert_from_litgpt does it "
-            "for LitGPT",
-            f->label, missing, there);
     return explain_prefix(f);
 }
 

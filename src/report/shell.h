@@ -8,7 +8,7 @@ void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish);
 /* Append `text` as a word of a command line: as it is if no shell gives its characters a meaning,
  * else in single quotes. */
 void fsdp_shell_word(fsdp_str *out, const char *text);
-/* Append the word that runs this program again, if the program is `fsdp`: its name if the shell
- * finds it there, else its path, relative to the working directory if it is below. For any other
- * program, append "fsdp". */
+/* Append the word with which a user can run `fsdp`. If this program is `fsdp`, the word is "fsdp"
+ * if a shell finds this program in $PATH, else the program's path. The path is relative if the
+ * program is below the working directory. If this program is another one, the word is "fsdp". */
 void fsdp_shell_own_program(fsdp_str *out);

@@ -121,7 +121,7 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
         memcpy(keys, of->keys, (size_t)of->n_keys * sizeof *keys);
         for (int k = 0; k < of->n_keys && change->every_module; k++) {
             if (!keys[k].name)
-                continue; /* an index of a list */
+                continue; /* the key is an index of a list, so it has no name */
             char *name = without_wrappers(s, keys[k].name);
             if (!name)
                 return FSDP_ERR_NOMEM;

@@ -155,6 +155,7 @@ void fsdp_source_close(fsdp_source *source)
         fsdp_safetensors_close(source->shards[i]);
     fsdp_free(source->shards);
     fsdp_free(source->items);
+    fsdp_free(source->base_items);
     fsdp_arena_fini(&source->arena);
     fsdp_free(source->path);
     fsdp_free(source);
@@ -339,6 +340,37 @@ static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item,
     return FSDP_OK;
 }
 
+/* Read bytes of a tensor that is not made of rows of another tensor. */
+static fsdp_status read_stored(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                               void *out, size_t bytes)
+{
+    if (item->dcp || item->joined)
+        return read_parts(source, item, offset, out, bytes);
+    const unsigned char *from = (const unsigned char *)item->entry->data + offset;
+    memcpy(out, from, bytes);
+    fsdp_checkpoint_advise(from, bytes, FSDP_CHECKPOINT_DONE);
+    return FSDP_OK;
+}
+
+/* Read bytes of an item that consists of rows of item->base. */
+static fsdp_status read_ordered(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                                unsigned char *out, size_t bytes)
+{
+    const uint64_t row_bytes = (uint64_t)(item->bytes / item->shape[0]);
+    while (bytes > 0) {
+        const int64_t row = (int64_t)(offset / row_bytes);
+        const uint64_t within = offset % row_bytes;
+        const uint64_t most = (uint64_t)fsdp_row_order_run(item->order, row) * row_bytes - within;
+        const size_t n = most < bytes ? (size_t)most : bytes;
+        const uint64_t from = (uint64_t)fsdp_row_order_at(item->order, row) * row_bytes + within;
+        FSDP_TRY(read_stored(source, item->base, from, out, n));
+        out += n;
+        offset += n;
+        bytes -= n;
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                              void *out, size_t bytes)
 {
@@ -346,12 +378,8 @@ fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item, 
     FSDP_ASSERT(offset <= (uint64_t)item->bytes && bytes <= (uint64_t)item->bytes - offset);
     if (bytes == 0)
         return FSDP_OK;
-    if (item->dcp || item->joined)
-        return read_parts(source, item, offset, out, bytes);
-    const unsigned char *from = (const unsigned char *)item->entry->data + offset;
-    memcpy(out, from, bytes);
-    fsdp_checkpoint_advise(from, bytes, FSDP_CHECKPOINT_DONE);
-    return FSDP_OK;
+    return item->base ? read_ordered(source, item, offset, out, bytes)
+                      : read_stored(source, item, offset, out, bytes);
 }
 
 fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,

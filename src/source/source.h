@@ -13,6 +13,7 @@
  * Tensors are read from disk in pieces, which are not kept in memory afterwards. */
 #pragma once
 #include "src/base/str.h"
+#include "src/hf/lit_names.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/pickle_reader.h"
 
@@ -45,6 +46,10 @@ typedef struct fsdp_source_item {
      * formats, this is NULL. (fsdp_source_value() reads a plain value of a DCP checkpoint when it
      * is called.) */
     const fsdp_pickle_value *value;
+    /* Set by fsdp_source_translate_lit() if the item consists of rows of another tensor; otherwise
+     * NULL. `base` is that tensor, and `order` says which of its rows. */
+    const struct fsdp_source_item *base;
+    const fsdp_row_order *order;
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -116,6 +121,22 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
 /* Check that other files to which the checkpoint refers exist, such as trainer_state.json in a
  * folder of `fsdp train`. Return FSDP_ERR_NOT_FOUND if one is missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
+
+/* Replace the items of a source with weights of Lit-LLaMA or LitGPT by the tensors of Hugging
+ * Face's model that they contain (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). Items
+ * outside of the model are no longer in the source. After a failure, only fsdp_source_close() may
+ * be called.
+ *
+ * @param format     the result of fsdp_source_lit_format(); not FSDP_LIT_NONE
+ * @param n_left_out out: the number of items outside of the model
+ * @return the errors of fsdp_lit_translate() */
+FSDP_MUST_CHECK fsdp_status fsdp_source_translate_lit(fsdp_source *source, fsdp_lit_format format,
+                                                      const fsdp_lit_model *model,
+                                                      size_t *n_left_out);
+/* Find out whether Lit-LLaMA or LitGPT saved the model in `source`. If the source has no model, or
+ * several, *format is FSDP_LIT_NONE. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_lit_format(const fsdp_source *source,
+                                                   fsdp_lit_format *format);
 
 /* Append a plain value to `text` in the form of Python's repr(). If this form is longer than `max`
  * bytes, it is truncated and "..." is appended. */

@@ -14,6 +14,8 @@ struct fsdp_source {
     fsdp_arena arena;        /* owns names, keys and entries */
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
+    fsdp_source_item *base_items; /* the items that fsdp_source_translate_lit() replaced; NULL: it
+                                     was not called */
 
     fsdp_dcp_reader *dcp;            /* set if the format is DCP; otherwise NULL */
     fsdp_checkpoint_reader *weights; /* set if the format is HF, or SAFETENSORS with a single file;

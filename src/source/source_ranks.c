@@ -49,9 +49,9 @@ static char *path_of_rank(const char *path, size_t width, size_t rank)
 }
 
 /* Set *width to the smallest number of digits with which the file names of all ranks can be
- * written. If the rank in `path` begins with a zero, that is its own number of digits. Otherwise
- * its number has no leading zeros, but those of smaller ranks may have some: "rank_00" to
- * "rank_10". The file of rank 0 then shows how many. */
+ * written. If the number in `path` begins with a zero, *width is its number of digits. Otherwise,
+ * the numbers of smaller ranks may still have leading zeros: "rank_00" to "rank_10". In this case,
+ * look for the file of rank 0 with 1, 2, 3, ... digits. */
 static fsdp_status find_width(const char *path, size_t *width)
 {
     const char *name = fsdp_path_name(path);

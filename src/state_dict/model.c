@@ -130,7 +130,7 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (!local && !run->options->assign)
         return fsdp_error(FSDP_ERR_STATE, "state dict: parameter %s has no memory", item->name);
     if (entry && !entry->tensor)
-        return fsdp_error(FSDP_ERR_INVALID, "'%s' is no tensor in the state dict", item->name);
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' is not a tensor in the state dict", item->name);
     *found += entry != NULL;
     if (run->options->assign && entry && !item->parameter->owner)
         FSDP_TRY(check_assignable(item->name, item->parameter, entry->tensor));

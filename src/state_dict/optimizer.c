@@ -290,7 +290,8 @@ static fsdp_status steps_of(const fsdp_state_entry *entry, int64_t *steps)
     else if (entry->value && entry->value->kind == FSDP_PLAIN_FLOAT)
         value = entry->value->as.number;
     if (!(value >= 0.0 && value < 9e15) || value != floor(value))
-        return fsdp_error(FSDP_ERR_INVALID, "state dict: '%s' is no number of steps", entry->fqn);
+        return fsdp_error(FSDP_ERR_INVALID, "state dict: '%s' is not a number of steps",
+                          entry->fqn);
     *steps = (int64_t)value;
     return FSDP_OK;
 }
@@ -485,8 +486,9 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
             if (has_values)
                 FSDP_TRY(find_state(run, item->name, name, &entry));
             if (has_values && (!entry || !entry->tensor))
-                return fsdp_error(FSDP_ERR_INVALID, "'state.%s.%s' is no tensor in the state dict",
-                                  item->name, name);
+                return fsdp_error(FSDP_ERR_INVALID,
+                                  "'state.%s.%s' is not a tensor in the state dict", item->name,
+                                  name);
             if (fsdp_optimizer_constant_state(o, k)) {
                 if (entry)
                     FSDP_TRY(check_constant(o, k, entry, state));

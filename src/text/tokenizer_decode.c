@@ -21,7 +21,7 @@ static fsdp_status add_id(const fsdp_tokenizer *tokenizer, int32_t id, size_t po
 {
     const int32_t size = fsdp_tokenizer_vocab_size(tokenizer);
     if ((id < 0 || id >= size) && !(flags & FSDP_DECODE_SKIP_UNKNOWN))
-        return fsdp_error(FSDP_ERR_INVALID, "id %d at position %zu is no token: ids are 0 to %d",
+        return fsdp_error(FSDP_ERR_INVALID, "id %d at position %zu is not a token: ids are 0 to %d",
                           (int)id, position, (int)size - 1);
     size_t length = 0;
     const char *text = id < 0 || id >= size ? NULL : decoded_text(tokenizer, id, &length);

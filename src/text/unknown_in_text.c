@@ -7,10 +7,10 @@
 #include "src/text/chars/utf8.h"
 
 enum {
-    /* Examples are searched in the first rows that have unknown tokens, and in a few of the others.
-     * The texts of these rows are encoded twice. */
+    /* Examples are searched in the first FIRST_ROWS rows that have unknown tokens, and in a few of
+     * the other rows. The texts of the rows that are searched are encoded twice. */
     FIRST_ROWS = 256,
-    OTHER_ROWS = 16,         /* one of this number */
+    OTHER_ROWS = 16,         /* every 16th of the other rows is searched */
     SEARCHED_CHARACTERS = 64 /* examples are searched only in the first characters of a text */
 };
 
@@ -54,8 +54,9 @@ static void add_shown(fsdp_unknown_examples *examples, const char *shown)
     }
 }
 
-/* Return true if a terminal shows nothing for the character, or changes another one: controls,
- * formats, combining marks, variation selectors and characters for private use. */
+/* Return true if a terminal shows nothing for the character, or shows it only together with another
+ * character. Such characters are controls, formats, combining marks, variation selectors and
+ * characters for private use. */
 static bool is_invisible(uint32_t c)
 {
     static const uint32_t ranges[][2] = {{0, 0x20},

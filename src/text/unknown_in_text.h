@@ -21,7 +21,7 @@
 /* The unknown tokens of one row. */
 typedef struct fsdp_unknown_in_text {
     int64_t count; /* unknown tokens that were found */
-    /* unknown tokens are counted, but no examples are searched, which takes longer */
+    /* count unknown tokens without searching for examples, because the search takes time */
     bool without_examples;
     /* the source or the target has unknown tokens; set by data sets of pairs only */
     bool in_source, in_target;
@@ -33,9 +33,10 @@ typedef struct fsdp_unknown_in_text {
 fsdp_unknown_in_text *fsdp_unknown_in_text_watch(fsdp_unknown_in_text *found);
 /* Return the last argument of fsdp_unknown_in_text_watch() in this thread. */
 fsdp_unknown_in_text *fsdp_unknown_in_text_watched(void);
-/* Return an object to watch the next row with. `rows` is the number of rows with unknown tokens so
- * far, and *known has the examples of these rows. No examples are searched if there are enough, and
- * in most rows if many rows have unknown tokens. `known` may be NULL. */
+/* Return the object that the caller passes to fsdp_unknown_in_text_watch() for the next row. `rows`
+ * is the number of rows with unknown tokens so far, and *known has the examples of these rows. No
+ * examples are searched if *known is full. If many rows have unknown tokens, examples are searched
+ * only in a few of them. `known` may be NULL. */
 fsdp_unknown_in_text fsdp_unknown_in_next_row(int64_t rows, const fsdp_unknown_examples *known);
 /* Add examples of what is unknown in a piece, and set *tokens to the number of its tokens. */
 FSDP_MUST_CHECK fsdp_status fsdp_unknown_in_piece(const fsdp_token_model *model,

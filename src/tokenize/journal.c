@@ -57,8 +57,8 @@ fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
     return status;
 }
 
-/* Read what is known about unknown characters. Journals of older versions do not have these keys.
- */
+/* Read the number of rows with unknown characters, the place of the first of them, and the
+ * examples. Journals of older versions do not have these keys. */
 static fsdp_status get_unknown(fsdp_json_node root, fsdp_tokenize_state *state)
 {
     const char *text;

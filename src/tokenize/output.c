@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_access.h"
 #include "src/base/io.h"
 #include "src/base/scratch_file.h"
 #include "src/base/str.h"
@@ -409,6 +410,8 @@ fsdp_status fsdp_output_commit(fsdp_token_output *o, const fsdp_tokenize_state *
         FSDP_TRY(finish_part(o, i, state));
     FSDP_TRY(remove_old_index(o));
     const char *from = o->is_file ? o->parts[0].path : o->out;
+    if (o->is_file)
+        fsdp_file_copy_access(o->parts[0].fd, o->place);
     if (rename(from, o->place) != 0)
         return failed(o->place);
     FSDP_TRY(sync_parent(o->place));

@@ -102,8 +102,8 @@ static void write_batch(pipeline *p, slot *s)
         fsdp_error_save(p->ops->write(p->self, &s->batch, s->result), &p->error);
 }
 
-/* Store a batch on which the work is complete. Unless another thread is writing, write the batches
- * that are next in order, as far as they are complete. */
+/* Store a batch on which the work is complete. Then write the next batches in order, until one is
+ * not complete yet. If another thread is writing, leave this to that thread. */
 static void hand_in(pipeline *p, slot *s)
 {
     pthread_mutex_lock(&p->lock);

@@ -216,9 +216,9 @@ static bool can_go_on(fsdp_status status)
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
-/* If this run has --overwrite, return the words that a message which recommends --resume must add:
- * the user must give --resume in place of --overwrite, because the two options exclude each other.
- * The journal remembers that --overwrite was given. */
+/* Return words for a message that recommends --resume. If this run has --overwrite, the words say
+ * that --resume must be given in its place, because the two options exclude each other. The journal
+ * remembers that --overwrite was given. */
 static const char *in_place_of(const tokenize_run *r)
 {
     return r->config->overwrite ? " in place of --overwrite" : "";

@@ -338,9 +338,10 @@ static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
     if (container->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
     if (container->kind != kind)
-        return bad_pickle(m, kind == FSDP_PICKLE_DICT   ? "items are set in what is no dict"
-                             : kind == FSDP_PICKLE_LIST ? "items are appended to what is no list"
-                                                        : "items are added to what is no set");
+        return bad_pickle(
+            m, kind == FSDP_PICKLE_DICT   ? "items are set in a value that is not a dict"
+               : kind == FSDP_PICKLE_LIST ? "items are appended to a value that is not a list"
+                                          : "items are added to a value that is not a set");
     if (kind == FSDP_PICKLE_DICT && n % 2 != 0)
         return bad_pickle(m, "a key without a value");
     return add_items(m, container, items, n);
@@ -488,7 +489,7 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     FSDP_TRY(pop(m, &name));
     FSDP_TRY(pop(m, &module));
     if (name->kind != FSDP_PICKLE_STR || module->kind != FSDP_PICKLE_STR)
-        return bad_pickle(m, "a name that is no text");
+        return bad_pickle(m, "a name that is not a text");
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
@@ -500,7 +501,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     void *memory;
     const fsdp_pickle_value *text = fsdp_pickle_at(args, 0);
     if (text && text->kind != FSDP_PICKLE_STR)
-        return bad_pickle(m, "bytes are made of what is no text");
+        return bad_pickle(m, "bytes are made of a value that is not a text");
     size_t n = text ? text->text.bytes : 0, used = 0;
     FSDP_TRY(allocate(m, n + 1, &memory));
     char *bytes = memory;
@@ -537,7 +538,7 @@ static fsdp_status push_set(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *set, *const *items = args->list.items;
     if (args->list.n > 1 || (args->list.n == 1 && items[0]->kind != FSDP_PICKLE_LIST))
-        return bad_pickle(m, "a set is made of what is no list");
+        return bad_pickle(m, "a set is made of a value that is not a list");
     FSDP_TRY(new_value(m, FSDP_PICKLE_SET, &set));
     if (args->list.n)
         FSDP_TRY(add_items(m, set, items[0]->list.items, items[0]->list.n));
@@ -548,7 +549,7 @@ static fsdp_status push_counter(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *counter;
     if (args->list.n != 1 || args->list.items[0]->kind != FSDP_PICKLE_DICT)
-        return bad_pickle(m, "a counter is made of what is no dict");
+        return bad_pickle(m, "a counter is made of a value that is not a dict");
     const fsdp_pickle_value *dict = args->list.items[0];
     FSDP_TRY(new_value(m, FSDP_PICKLE_DICT, &counter));
     counter->counts = true;
@@ -569,12 +570,12 @@ static bool is_plain(const fsdp_pickle_value *value)
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
-        return bad_pickle(m, "attributes that are no dict");
+        return bad_pickle(m, "attributes that are not a dict");
     for (size_t i = 0; i < attributes->list.n; i++)
         if (!is_plain(attributes->list.items[i]))
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                              "%s: byte %zu of the pickle: a tensor has an attribute that is no "
-                              "plain value",
+                              "%s: byte %zu of the pickle: a tensor has an attribute that is not "
+                              "a plain value",
                               m->label, m->op_at);
     return FSDP_OK;
 }
@@ -633,7 +634,8 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     if (callee->kind == FSDP_PICKLE_OPAQUE && args->kind == FSDP_PICKLE_TUPLE)
         return push_opaque(m, callee->name);
     if (callee->kind != FSDP_PICKLE_NAME || args->kind != FSDP_PICKLE_TUPLE)
-        return bad_pickle(m, "a call of what is no function, or without a tuple of arguments");
+        return bad_pickle(
+            m, "a call of a value that is not a function, or without a tuple of arguments");
     switch (callee->name->meaning) {
     case FSDP_PICKLE_CALL:
         return push_record(m, callee->name, args);
@@ -657,7 +659,7 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_TYPE:
         break;
     }
-    return bad_pickle(m, "a call of what is no function");
+    return bad_pickle(m, "a call of a value that is not a function");
 }
 
 /* NEWOBJ_EX: call a class with positional and named arguments. Named arguments are accepted only if
@@ -667,7 +669,7 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     fsdp_pickle_value *names;
     FSDP_TRY(pop(m, &names));
     if (names->kind != FSDP_PICKLE_DICT)
-        return bad_pickle(m, "arguments by name that are no dict");
+        return bad_pickle(m, "arguments by name that are not a dict");
     FSDP_TRY(require_items(m, 2));
     if (names->list.n && m->stack[m->depth - 2]->kind != FSDP_PICKLE_OPAQUE)
         return bad_pickle(m, "a call with arguments by name");

@@ -47,7 +47,8 @@ static fsdp_status check_format(const char *path, const unsigned char *data, siz
     if (begins_with(data, bytes, 0, "PK", 2))
         return FSDP_OK;
     FSDP_TRY(fsdp_file_explain(path, "a file of torch.save", FSDP_WANTED_BINARY, data, bytes));
-    return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it is no zip archive", path);
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it is not a zip archive",
+                      path);
 }
 
 static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
@@ -96,7 +97,7 @@ static fsdp_status check_version(const fsdp_torch_archive *archive)
     char *end;
     long version = strtol(text, &end, 10);
     if (end == text || version < 0)
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: record 'version' is no number", archive->path);
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: record 'version' is not a number", archive->path);
     if (version > NEWEST_VERSION)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: version %ld of the format, newest known is %d",
                           archive->path, version, NEWEST_VERSION);

@@ -74,12 +74,12 @@ static bool take_size(const fsdp_pickle_value *value, int64_t *size)
 static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
 {
     if (!is_list(size) || size->list.n > FSDP_DTENSOR_MAX_DIMS)
-        return bad_dtensor(r, "its size is no tuple of at most 64 numbers");
+        return bad_dtensor(r, "its size is not a tuple of at most 64 numbers");
     r->to->ndim = (int)size->list.n;
     for (int d = 0; d < r->to->ndim; d++)
         if (!take_size(size->list.items[d], &r->to->shape[d]) || r->to->shape[d] > MAX_DIM)
-            return bad_dtensor(r,
-                               "its size holds what is no number, or none that a tensor can have");
+            return bad_dtensor(
+                r, "its size holds a value that is not a number, or that a tensor cannot have");
     return FSDP_OK;
 }
 
@@ -100,7 +100,7 @@ static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *pla
     value = value ? value : fsdp_pickle_at(placement, 0);
     if (!fsdp_pickle_is(value, FSDP_PICKLE_INT) || value->integer < -r->to->ndim ||
         value->integer >= r->to->ndim)
-        return bad_dtensor(r, "it is sharded along a dimension that it has not");
+        return bad_dtensor(r, "it is sharded along a dimension that it does not have");
     *dim = (int)value->integer + (value->integer < 0 ? r->to->ndim : 0);
     return FSDP_OK;
 }
@@ -108,7 +108,7 @@ static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *pla
 static fsdp_status read_placements(const reading *r, const fsdp_pickle_value *placements)
 {
     if (!is_list(placements) || placements->list.n > FSDP_DTENSOR_MAX_MESH)
-        return bad_dtensor(r, "its placements are no tuple of at most 8");
+        return bad_dtensor(r, "its placements are not a tuple of at most 8");
     r->to->mesh_ndim = (int)placements->list.n;
     for (int i = 0; i < r->to->mesh_ndim; i++)
         FSDP_TRY(read_placement(r, placements->list.items[i], &r->to->shard_dims[i]));

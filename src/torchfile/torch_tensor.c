@@ -59,7 +59,7 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
     char text[128];
     v->dtype = fsdp_torch_dtype(dtype);
     if (!v->dtype)
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s is no type of elements",
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s is not a type of elements",
                           archive->path, name, fsdp_pickle_describe(dtype, text, sizeof text));
     v->width = v->dtype->bits / 8;
     /* Refuse tensors with metadata. Metadata could say, for example, that the elements must be
@@ -92,7 +92,7 @@ static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pi
         (uint64_t)bytes != v->storage->bytes)
         return fsdp_error(
             FSDP_ERR_FORMAT,
-            "%s: tensor '%s': record '%s' of %zu bytes is no storage of %lld elements",
+            "%s: tensor '%s': record '%s' of %zu bytes is not a storage of %lld elements",
             archive->path, name, record_name, v->storage->bytes, (long long)numel);
     if (!archive->checks_all && v->storage->bytes > MAX_CHECKED_BYTES)
         return FSDP_OK;
@@ -108,7 +108,7 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     if (!fsdp_pickle_is(size, FSDP_PICKLE_TUPLE) || !fsdp_pickle_is(stride, FSDP_PICKLE_TUPLE) ||
         size->list.n != stride->list.n || size->list.n > MAX_NDIM)
         return bad_tensor(archive, name,
-                          "its size and stride are no tuples of one length up to 64");
+                          "its size and stride are not tuples of one length up to 64");
     v->ndim = (int)size->list.n;
     v->shape = fsdp_arena_alloc(&archive->arena, size->list.n * sizeof *v->shape);
     if (!v->shape)
@@ -116,10 +116,12 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     for (int i = 0; i < v->ndim; i++)
         if (!take_size(size->list.items[i], &v->shape[i]) ||
             !take_size(stride->list.items[i], &v->stride[i]))
-            return bad_tensor(archive, name,
-                              "its size or stride holds what is no number, or a negative");
+            return bad_tensor(
+                archive, name,
+                "its size or stride holds a value that is not a number, or is negative");
     if (!take_size(fsdp_pickle_at(value, 1), &v->offset))
-        return bad_tensor(archive, name, "its offset in the storage is no number, or negative");
+        return bad_tensor(archive, name,
+                          "its offset in the storage is not a number, or is negative");
     if (!fsdp_safetensors_size(v->dtype, v->shape, v->ndim, &v->numel, &v->bytes))
         return bad_tensor(archive, name, "its shape has more elements than a file can hold");
     return FSDP_OK;

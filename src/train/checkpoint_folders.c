@@ -62,10 +62,10 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
-/* Return the number after `prefix` in `name`, and set *rest to the text after this number. Return
- * -1 if the number is too large, and -1 without changing *rest if `name` does not begin with
- * `prefix` and a number as it is written here, without zeros before it: checkpoint-00008 is not
- * the folder of step 8. */
+/* Return the number after `prefix` in `name`, and set *rest to the text after this number. If the
+ * number is too large, return -1. If `name` does not begin with `prefix` and a number, return -1,
+ * and do not change *rest. A number with leading zeros is not accepted, because this program writes
+ * none: checkpoint-00008 is not the folder of step 8. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);

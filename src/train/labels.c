@@ -80,7 +80,8 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
         fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
     fprintf(t->out, "%s", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
-    /* F1 of two classes is that of class 1, and the order of names decides which one this is. */
+    /* With two classes, F1 is that of class 1, and the order of the names decides which class is
+     * class 1. */
     if (found->names && found->classes == 2 && found->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
         fprintf(t->out, "; F1 is that of %s (--class-names gives another order)", found->names[1]);
     fprintf(t->out, "\n");
@@ -104,8 +105,8 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
                                                             : found->classes != known->classes;
 }
 
-/* Return true if the rows have names of classes, and neither config.json nor --class-names has. The
- * names are then needed, also with --num-labels. */
+/* Return true if the rows give names to the classes, but config.json and --class-names do not. The
+ * run then needs the names of the rows, even if --num-labels was given. */
 static bool only_rows_have_names(const fsdp_train_config *c, const known_labels *known,
                                  const fsdp_found_labels *found)
 {
@@ -133,9 +134,10 @@ static fsdp_status check_count(const fsdp_train_config *c, const fsdp_found_labe
     return status;
 }
 
-/* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
- * --class-names, it does not, unless only the rows have names of classes; but labels->problem_type
- * is kept if the rows have several labels. */
+/* Decide whether the run takes its classes from the rows, and clear *labels if it does not. It
+ * takes them if only the rows have names of classes. Otherwise, it takes them only if the user gave
+ * neither --num-labels nor --class-names, and they fit better than the model's classes. If the user
+ * gave one of these options and rows have several labels, keep labels->problem_type. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
@@ -191,14 +193,14 @@ fsdp_status fsdp_train_choose_head(fsdp_trainer *t)
     t->keeps_lm_head = !labels;
     if (t->out && labels)
         fprintf(t->out,
-                "%s is a BertForMaskedLM, the rows have labels: a classifier is made of it (--task "
-                "masked-lm trains what it is)\n",
+                "%s is a BertForMaskedLM, but the rows have labels, so it becomes a classifier "
+                "(with --task masked-lm, it stays a masked language model)\n",
                 c->model);
     else if (t->out)
         fprintf(
             t->out,
-            "%s is a BertForMaskedLM, the rows have no labels: masked-lm (--task classification "
-            "makes a classifier of it)\n",
+            "%s is a BertForMaskedLM, and the rows have no labels, so the task is masked-lm (with "
+            "--task classification, it becomes a classifier)\n",
             c->model);
     return FSDP_OK;
 }

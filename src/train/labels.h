@@ -2,12 +2,14 @@
 #pragma once
 #include "src/train/trainer_internal.h"
 
-/* If the model is a classifier whose classes have no names yet, read the labels of the training
- * rows. If they do not fit the classes in the model's config.json, set *found to the classes of the
- * rows, and print them. If the classes have names, or if the user gave --num-labels or
- * --class-names, set only found->problem_type, and only if rows have several classes; but if rows
- * have names and --class-names was not given, set *found to the classes of the rows, and return
- * FSDP_ERR_INVALID if --num-labels is another number. In all other cases, *found stays {0}. The
+/* If the model is a classifier, read the labels of the training rows, and set *found to what the
+ * run takes from them. The first of these cases that applies determines *found:
+ * - Only the rows have names of classes; config.json and --class-names have none. *found is set to
+ *   the classes of the rows. If --num-labels is another number, return FSDP_ERR_INVALID.
+ * - config.json has names of classes, or the user gave --num-labels or --class-names. If rows have
+ *   several classes, found->problem_type is set.
+ * - The labels do not fit the classes in config.json. *found is set to the classes of the rows.
+ * In all other cases, *found stays {0}. Classes that were taken from the rows are printed. The
  * caller frees *found with fsdp_found_labels_fini(). Every rank reads the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found);
 /* Decide whether a BertForMaskedLM is trained as a masked language model or becomes a classifier,

@@ -55,8 +55,11 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = fsdp_train_span_corruption(c);
     const fsdp_masking masking = {.mlm_probability = c->noise_density};
+    /* The rows are those for training, of which --validation-split-percentage may take some for
+     * validation. */
+    const bool of_training = training || c->splits_data;
     fsdp_cleaning cleaning;
-    FSDP_TRY(choose_cleaning(c, source, training, &cleaning));
+    FSDP_TRY(choose_cleaning(c, source, of_training, &cleaning));
     fsdp_dataset_options options = {
         .task = t->task,
         .source_prefix = c->task_prefix,
@@ -71,7 +74,11 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
                                                                    : 0,
         .max_length = c->max_seq_length,
         .max_samples = training ? c->max_train_samples : c->max_validation_samples,
-        .validation = !training,
+        .validation = !of_training,
+        .split = !c->splits_data ? FSDP_SPLIT_ALL
+                 : training      ? FSDP_SPLIT_TRAIN
+                                 : FSDP_SPLIT_VALIDATION,
+        .validation_percent = c->splits_data ? c->validation_split_percentage : 0,
         .split_documents = c->document_token >= 0,
         .document_token = (int32_t)c->document_token,
         .class_hint = "--num-labels N or --class-names A,B,... changes that, and without either, a "
@@ -145,6 +152,21 @@ static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, cons
     fputc('\n', t->out);
 }
 
+/* If the user did not name the rows for validation, print where they come from. */
+static void print_validation(const fsdp_trainer *t, const fsdp_dataset *set)
+{
+    const fsdp_train_config *c = t->config;
+    const long long rows = (long long)fsdp_dataset_len(set);
+    if (t->out && c->splits_data)
+        fprintf(t->out,
+                "validation: %lld rows, the first %d %% of %s; training has the %lld rows after "
+                "them\n",
+                rows, c->validation_split_percentage, c->data,
+                (long long)fsdp_dataset_len(t->train_set));
+    else if (t->out && c->found_validation)
+        fprintf(t->out, "validation: %lld rows of %s\n", rows, c->validation_data);
+}
+
 /* Open all sources as `parts` [fsdp_train_sources_count()]. *n is set to the number of parts that
  * were opened, even on failure. */
 static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
@@ -183,5 +205,7 @@ fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training, fsdp_d
     FSDP_TRY(open_source(t, &source, training, set));
     if (training)
         print_source(t, &source, *set);
+    else
+        print_validation(t, *set);
     return FSDP_OK;
 }

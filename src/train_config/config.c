@@ -417,6 +417,69 @@ static void derive_files(fsdp_train_config *c)
         fsdp_split_has_another_file(folder, c->validation_file, true) ? folder : c->validation_file;
 }
 
+/* Write the path of the folder `name` in `folder` to `path` [1024]. Return false if there is no
+ * such folder. */
+static bool find_folder(const char *folder, const char *name, char path[1024])
+{
+    const int n = snprintf(path, 1024, "%.*s/%s", (int)fsdp_path_length(folder), folder, name);
+    if (n > 0 && n < 1024 && fsdp_path_is_directory(path))
+        return true;
+    *path = 0;
+    return false;
+}
+
+/* If the folder `data` has a folder train and a folder such as validation, use these folders as the
+ * training rows and the validation rows. */
+static void derive_folders(fsdp_train_config *c)
+{
+    *c->train_file = *c->validation_file = 0;
+    if (!find_folder(c->data, "train", c->train_file))
+        return;
+    for (size_t i = 0; fsdp_validation_name(i) && !*c->validation_file; i++)
+        find_folder(c->data, fsdp_validation_name(i), c->validation_file);
+    if (!*c->validation_file)
+        return;
+    c->data = c->train_file;
+    c->validation_data = c->validation_file;
+}
+
+typedef fsdp_status list_files(const char *path, bool validation, fsdp_path_list *list);
+
+/* Return true if the folder `data` has files for training and other files for validation, by their
+ * names. */
+static bool has_both(const char *data, list_files *list)
+{
+    fsdp_path_list train = {0}, validation = {0};
+    const bool both =
+        list(data, false, &train) == FSDP_OK && list(data, true, &validation) == FSDP_OK;
+    const bool differ = both && strcmp(train.items[0], validation.items[0]) != 0;
+    fsdp_path_list_fini(&train);
+    fsdp_path_list_fini(&validation);
+    return differ;
+}
+
+/* If no rows for validation are given, find them in `data`: in a DatasetDict, in files or folders
+ * called train and validation, or in files whose names have such a word. */
+static void derive_validation(fsdp_train_config *c)
+{
+    if (c->validation_data || !c->data)
+        return;
+    if (fsdp_arrow_has_validation(c->data)) {
+        c->validation_data = c->data;
+    } else if (fsdp_path_is_directory(c->data) && !fsdp_is_arrow_path(c->data)) {
+        derive_files(c);
+        if (!c->validation_data)
+            derive_folders(c);
+        if (!c->validation_data &&
+            (has_both(c->data, fsdp_token_paths) || has_both(c->data, fsdp_text_paths)))
+            c->validation_data = c->data;
+    }
+    c->found_validation = c->validation_data != NULL;
+    c->splits_data = !c->validation_data && c->validation_split_percentage > 0;
+    if (c->splits_data)
+        c->validation_data = c->data;
+}
+
 /* Set the options that were not given to the defaults of torch.optim.Muon. */
 static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
 {
@@ -439,11 +502,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_given(c, options);
     fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
                                  &c->file_keys);
-    if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
-        /* The dataset in `data` has a split for validation. Use it. */
-        c->validation_data = c->data;
-    else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
-        derive_files(c);
+    derive_validation(c);
     fsdp_form_options_derive(&c->form, options);
     derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);
@@ -919,6 +978,10 @@ static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *
     if (c->save_model && !c->output)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--output is missing: a folder for the model, or --no-save-model");
+    if (c->splits_data && c->mix_data.count)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--validation-split-percentage splits the rows of --data alone: with "
+                          "--mix-data, give rows for validation with --validation-data");
     if (c->run_validation && !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--run-validation needs --validation-data");
     if (c->evaluation_steps > 0 && !c->run_validation)

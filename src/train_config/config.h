@@ -132,7 +132,13 @@ typedef struct fsdp_train_config {
     /* options of span corruption; for masked-lm, noise_density is the fraction of tokens that are
      * predicted */
     double noise_density, mean_noise_span_length;
-    const char *validation_data; /* NULL: none */
+    const char *validation_data; /* NULL: none. Equal to `data` if splits_data is true */
+    /* percent of the rows of `data`, from the first, that are for validation if there are no other
+     * rows for it; 0: none */
+    int validation_split_percentage;
+    /* Not options. splits_data: `data` is split as validation_split_percentage says.
+     * found_validation: `data` is a folder, in which validation_data was found. */
+    bool splits_data, found_validation;
     const char *task_prefix; /* text that is put before every source text; NULL: the default of the
                               * task */
     const char *text_column, *target_column; /* names of columns; NULL: the defaults of the task */

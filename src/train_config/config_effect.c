@@ -55,6 +55,11 @@ static bool has_validation_data(const fsdp_train_config *c)
     return c->validation_data != NULL;
 }
 
+static bool splits_data(const fsdp_train_config *c)
+{
+    return c->splits_data || c->validation_split_percentage == 0;
+}
+
 static bool has_pairs(const fsdp_train_config *c)
 {
     return fsdp_train_sources_have_pairs(c);
@@ -158,6 +163,11 @@ static const struct {
     {"growth-interval", fsdp_train_needs_grad_scaler, SCALER, true},
     {"growth-factor", fsdp_train_needs_grad_scaler, SCALER, true},
     {"backoff-factor", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"validation-split-percentage", splits_data,
+     "is for training rows without rows for validation: --validation-data, or the folder of "
+     "--data, "
+     "has some",
+     true},
     {"eval-iters", has_validation_data, "needs --validation-data", true},
     {"max-validation-samples", has_validation_data, "needs --validation-data", true},
     {"max-target-length", has_targets_of_a_length,

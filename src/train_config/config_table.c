@@ -56,8 +56,8 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. `pissa` is no
- * fsdp_lora_init: fsdp_train_lora_check() refuses it. */
+/* The names of fsdp_lora_bias and fsdp_lora_init in the order of these enums. `pissa` is not a
+ * value of fsdp_lora_init: fsdp_train_lora_check() refuses it. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", "pissa", NULL};
 /* "none", then the names of the values of fsdp_float8_recipe, in the order of that enum. */
@@ -119,14 +119,19 @@ static const fsdp_option table[] = {
      PLACE(noise_density), .value = "0.15",
      .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
      .help = "span-corruption: fraction of the tokens that are replaced by sentinels; masked-lm: "
-             "of the tokens that are predicted, most of them behind [MASK]"},
+             "fraction of the tokens that are predicted; most of them are replaced by [MASK]"},
     {.name = "mean-noise-span-length", .type = FSDP_OPTION_DOUBLE, PLACE(mean_noise_span_length),
      .value = "3", .bounds = FSDP_AT_LEAST(1),
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
-     .shown_default = "the split for validation, if --data is a DatasetDict with one",
+     .shown_default = "the rows for validation in the folder of --data, if it has some",
      .help = "rows for validation, in the same formats"},
+    {.name = "validation-split-percentage", .type = FSDP_OPTION_INT,
+     PLACE(validation_split_percentage), .value = "0", .bounds = FSDP_BETWEEN(0, 99),
+     .shown_default = "0, none", .metavar = "N",
+     .help = "validate with the first N percent of the rows of --data, which are then not trained, "
+             "as run_clm does without validation rows; plain text: of the documents"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: prefix of the model's config.json, else "
      "'summarize: ', with which T5 was trained; the FSDP tutorial's script has none: "
@@ -153,9 +158,9 @@ static const fsdp_option table[] = {
      .shown_default = "0, all", .help = "use only the first N rows for validation"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: tokens of a source; longer sources are cut, rows of token ids only if "
-             "this is given. span-corruption: every input has exactly this many tokens, which "
-             "determines the length of targets"},
+     .help = "seq2seq: most tokens of a source; longer sources are cut, but rows of token ids "
+             "only if this is given. span-corruption: every input has exactly this many tokens, "
+             "which determines the length of targets"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
      .help = "seq2seq: tokens of a target; longer targets are cut"},
@@ -202,8 +207,8 @@ static const fsdp_option table[] = {
      .help = "only these blocks get adapters, counted from 0"},
     {.name = "lora-modules-to-save", .aliases = "modules-to-save", .type = FSDP_OPTION_LIST,
      PLACE(lora_modules_to_save), .metavar = "NAME,...",
-     .help = "modules that are trained whole and saved with the adapter; a new classifier always "
-             "is"},
+     .help = "modules that are trained whole and saved with the adapter; a new classifier is "
+             "always one of them"},
     {.name = "lora-bias", .type = FSDP_OPTION_CHOICE, PLACE(lora_bias), .value = "none",
      .choices = lora_biases, .help = "biases of the model that are trained, too"},
     {.name = "use-rslora", .type = FSDP_OPTION_BOOL, PLACE(use_rslora),
@@ -247,7 +252,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .help = "seed of the order of rows, dropout and random weights"},
     {.name = "data-seed", .type = FSDP_OPTION_INT64, PLACE(data_seed), .value = "-1",
      .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, --seed",
-     .help = "seed of the order of rows, if it is another one"},
+     .help = "seed of the order of rows, if it differs from --seed"},
     {.name = "sampler", .type = FSDP_OPTION_CHOICE, PLACE(sampler), .value = "default",
      .choices = samplers, .metavar = "KIND",
      .help = "which training rows a rank takes; default does not depend on the number of ranks, "
@@ -452,19 +457,20 @@ static const fsdp_option table[] = {
      .help = "prefetch in the order of the first iteration, which later ones must keep; "
              "--no-forward-prefetch: gather when needed"},
     {.name = "explicit-prefetching", .aliases = "explicit-prefetch", .type = FSDP_OPTION_BOOL,
-     PLACE(explicit_prefetching), .shown_default = "true with one of the next two options",
+     PLACE(explicit_prefetching), .shown_default = "true with --forward-prefetch-depth or "
+                                                   "--backward-prefetch-depth",
      .help = "prefetch as in the FSDP2 tutorial: each block gathers the next two in forward and "
              "the two before it in backward, by set_modules_to_forward_prefetch and _backward_, "
              "and a step begins with unshard()"},
     {.name = "forward-prefetch-depth", .aliases = "num-to-forward-prefetch",
      .type = FSDP_OPTION_INT, PLACE(forward_prefetch_depth), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
-     .help = "length of these lists in forward, in blocks; 0: the implicit next block; lengths "
-             "above two need --no-limit-all-gathers"},
+     .help = "number of blocks that each block gathers ahead in forward; 0: the implicit next "
+             "block; more than two need --no-limit-all-gathers"},
     {.name = "backward-prefetch-depth", .aliases = "num-to-backward-prefetch",
      .type = FSDP_OPTION_INT, PLACE(backward_prefetch_depth), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
-     .help = "length of these lists in backward"},
+     .help = "number of blocks that each block gathers ahead in backward"},
     {.name = "limit-all-gathers", .type = FSDP_OPTION_BOOL, PLACE(limit_all_gathers),
      .value = "true", .help = "gather at most two blocks ahead"},
     {.name = "auto-wrap-policy", .aliases = "fsdp-auto-wrap-policy,wrap-policy",
@@ -506,8 +512,8 @@ static const fsdp_option table[] = {
              "frozen (--frozen-prefixes)"},
     {.name = "ignored-states", .aliases = "ignored-params,ignored-parameters,fsdp-ignored-states",
      .type = FSDP_OPTION_LIST, PLACE(named.ignored_states), .metavar = "NAME,...",
-     .help = "parameters, by name or pattern (*.bias), that are kept whole on every rank in the "
-             "same way"},
+     .help = "parameters, by name or pattern (*.bias), that are kept whole on every rank and must "
+             "be frozen, as with --ignored-modules"},
     {.name = "shard-placement", .aliases = "shard-placement-fn", .type = FSDP_OPTION_LIST,
      PLACE(named.shard_placement), .metavar = "NAME:DIM,...", .shown_default = "Shard(0)",
      .help = "parameters, by name or pattern, that are sharded along another dimension: "
@@ -559,9 +565,9 @@ static const fsdp_option table[] = {
      .shown_default = "none; for activations $TMPDIR, else /tmp",
      .help = "folder for offloaded data, in unnamed files; created if its parent exists. Holds "
              "activations with --activation-offload, master weights and optimizer state with "
-             "--cpu-offload; with neither option, the latter two. Memory for the master weights "
-             "of two or three blocks is then enough, if the disk is fast; the numbers are the "
-             "same. NO_SHARD: each rank's file has all frozen parameters"},
+             "--cpu-offload; with neither option, master weights and optimizer state. Memory for "
+             "the master weights of two or three blocks is then enough, if the disk is fast; the "
+             "numbers are the same. NO_SHARD: each rank's file has all frozen parameters"},
     {.name = "param-dtype", .aliases = "param-type", .type = FSDP_OPTION_DTYPE,
      PLACE(param_dtype), .value = "float32",
      .help = "dtype of weights and activations in forward and backward"},
@@ -648,7 +654,7 @@ static const fsdp_option table[] = {
     {.name = "overwrite-output", .aliases = "overwrite-output-dir", .type = FSDP_OPTION_BOOL,
      PLACE(overwrite_output), .help = "replace an existing model"},
     {.name = "save-model", .type = FSDP_OPTION_BOOL, PLACE(save_model), .value = "true",
-     .help = "save when validation improves, or at the end without validation"},
+     .help = "save the model each time validation improves or, without validation, at the end"},
     {.name = "run-validation", .aliases = "do-eval", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
      .shown_default = "true with --validation-data", .help = "measure the validation loss"},
     {.name = "evaluation-steps", .aliases = "eval-steps",
@@ -719,9 +725,9 @@ static const fsdp_option table[] = {
      .help = "epoch, no: print one line for each epoch only"},
     {.name = "memory-limit", .type = FSDP_OPTION_SIZE, PLACE(memory_limit), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .metavar = "SIZE", .shown_default = "0, none",
-     .help = "memory of all ranks of a host together, or on cards of the tensors of a card: the "
-             "run is planned first, and refused if it needs more; the message says how much it "
-             "needs and what would fit"},
+     .help = "limit on the memory of all ranks of a host together or, on cards, on the memory of "
+             "a card's tensors. The run is planned first. If it needs more, it is refused, and "
+             "the message says how much it needs and what would fit"},
     {.name = "track-memory", .type = FSDP_OPTION_BOOL, PLACE(track_memory), .value = "true",
      .help = "report memory by purpose"},
     {.name = "print-model", .type = FSDP_OPTION_CHOICE, PLACE(print_model), .value = "none",
@@ -783,10 +789,13 @@ static const fsdp_option table[] = {
     {.name = "generation-max-length", .type = FSDP_OPTION_INT64, PLACE(generation_max_length),
      .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .metavar = "N",
      .shown_default = "new tokens: --val-max-target-length",
-     .help = "most tokens of these texts, with T5's start token or the prompt of a causal model"},
+     .help = "most tokens of a text of --predict-with-generate, including T5's start token or the "
+             "prompt of a causal model"},
     {.name = "generation-num-beams", .aliases = "num-beams", .type = FSDP_OPTION_INT64, PLACE(generation_num_beams),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .metavar = "N",
-     .shown_default = "generation_config.json's, else 1", .help = "beams of their search"},
+     .shown_default = "generation_config.json's, else 1", .help = "number of beams in the search "
+                                                                  "for the texts of "
+                                                                  "--predict-with-generate"},
     {.name = "rouge-stemmer", .aliases = "use-stemmer", .type = FSDP_OPTION_BOOL,
      PLACE(rouge_stemmer), .help = "ROUGE compares stems of words, as Hugging Face's summarization "
      "scripts do"},
@@ -800,7 +809,8 @@ static const fsdp_option table[] = {
              "--no-load-best-model-at-end saves it once, as it is at the end of training"},
     {.name = "greater-is-better", .type = FSDP_OPTION_BOOL, PLACE(greater_is_better),
      .shown_default = "true for all but loss",
-     .help = "another spelling; it must agree with --metric-for-best-model"},
+     .help = "transformers' spelling: whether a greater measure is better; it must agree with "
+             "--metric-for-best-model"},
 };
 /* clang-format on */
 
@@ -810,8 +820,8 @@ const fsdp_options_spec *fsdp_train_options(void)
         .program = "fsdp train",
         .usage = "--model DIR --data FILE --output DIR [options]",
         .summary =
-            "Fine-tune a model with fully sharded parameters, gradients and optimizer state. Alone "
-            "it is one rank; 'fsdp launch -n N train ...' runs N.",
+            "Fine-tune a model with fully sharded parameters, gradients and optimizer state. This "
+            "command alone is one rank; 'fsdp launch -n N train ...' runs N ranks.",
         .epilogue = "examples:\n"
                     "  fsdp launch -n 2 train --model t5-small --data wikihowAll.csv \\\n"
                     "      --validation-data wikihowVal.csv --output t5-wikihow --bf16\n"

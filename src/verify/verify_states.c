@@ -95,7 +95,7 @@ static const optimizer_kind *kind_of(const char *name)
     static const optimizer_kind kinds[] = {
         /* A code that differs by one moves the next update of its element by up to 2 %. */
         {"adamw_8bit", create_adamw_8bit, 1e-4, 1e-4},
-        /* The iteration is computed in bfloat16. */
+        /* The tolerance is larger, because Muon's iteration is computed in bfloat16. */
         {"muon", create_muon, 1e-3, 2e-6},
         {"schedule_free", create_schedule_free, 2e-6, 2e-6}};
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)

@@ -453,7 +453,7 @@ TEST(files_that_are_not_accelerates_are_not_updated)
     } rows[] = {
         {"num_processes: 2\n", "distributed_type is missing"},
         {"distributed_type: FSDP\nnum_proceses: 2\n",
-         "c.yaml:2: num_proceses is no key of Accelerate's files; correct or remove it; did "
+         "c.yaml:2: num_proceses is not a key of Accelerate's files; correct or remove it; did "
          "you mean num_processes?"},
         {"distributed_type: FSPD\n", "c.yaml:1: distributed_type: FSPD"},
         {"distributed_type: 'NO'\ncompute_environment: AMAZON_SAGEMAKER\n",

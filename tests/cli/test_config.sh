@@ -101,7 +101,7 @@ cp old.yaml before.yaml
 echo 'num_proceses: 2' >>old.yaml
 cp old.yaml wrong.yaml
 run config update old.yaml
-expect an_unknown_key_is_not_dropped 1 'old.yaml:[0-9]+: num_proceses is no key .*did you mean num_processes'
+expect an_unknown_key_is_not_dropped 1 'old.yaml:[0-9]+: num_proceses is not a key .*did you mean num_processes'
 check the_file_is_as_it_was cmp -s old.yaml wrong.yaml
 run config -o c.json num_processes=2
 check a_json_name_gets_json grep -qx '  "num_processes": 2,' c.json

@@ -223,4 +223,38 @@ rm gap/shard-00002*
 run checkpoint inspect gap
 expect a_missing_shard_is_named 1 'gap: it has shard-00003-.*, but no file shard-00002-'
 
+# --- Lit-LLaMA and LitGPT ---
+
+# Each case has the logits of the program that saved the weights.
+for case in lit_llama litgpt litgpt_old; do
+    lit=$golden/$case/model/lit_model.pth
+    run checkpoint convert "$lit" $case/model --format hf --model "$golden/$case/model"
+    expect "${case}_becomes_a_model" 0 'note: weights of Lit.*: written as the 2[0-9] tensors of Hugging Face'
+    cp "$golden/$case"/*.* $case
+    run verify $case
+    expect "${case}_has_the_logits_of_its_program" 0 '2 compared, 0 failed' out
+    run verify "$golden/$case"
+    expect "${case}_is_read_as_a_model_too" 0 '2 compared, 0 failed' out
+done
+run launch -n 2 verify "$golden/litgpt_old"
+expect and_by_two_ranks 0 '2 compared, 0 failed' out
+run checkpoint convert "$golden/litgpt_old/model/lit_model.pth" lit_dcp --format dcp
+expect names_are_kept_without_a_model 0 'the names are those of LitGPT; --format hf --model DIR'
+run checkpoint convert lit_dcp lit_from_dcp --format hf --model "$golden/litgpt_old/model"
+run checkpoint diff lit_from_dcp litgpt_old/model
+expect rows_of_a_dcp_folder_are_the_same 0 '^27 tensors and values of both compared, all the same' out
+run checkpoint convert "$golden/litgpt/model" lit_own --dtype bf16
+run checkpoint inspect lit_own
+check a_folder_needs_no_other_model grep -q 'layers\.1\.self_attn\.k_proj\.weight *| bfloat16' out
+lit=$golden/lit_llama/model/lit_model.pth
+run checkpoint convert "$lit" no_lit --format hf
+expect a_model_is_asked_for 1 'lit_model\.pth: weights of Lit-LLaMA: give --model DIR'
+run checkpoint convert "$lit" no_lit --format hf --model "$golden/litgpt/model"
+expect another_number_of_heads_is_named 1 "lit_model\.pth: 'transformer\.h\.0\.attn\.c_attn\.weight' has 72 rows, but .* config\.json of .*litgpt/model have 48"
+run checkpoint convert "$lit" no_lit --format hf --model "$golden/gpt2_tiny/model"
+expect another_type_is_named 1 'weights of Lit-LLaMA, but the config\.json of .* describes a GPT2LMHeadModel'
+check nothing_is_written_of_them test ! -e no_lit
+run train --model lit_llama/model --data rows.jsonl --no-save-model --resume true --checkpoint "$lit"
+expect a_run_is_not_continued_from_them 1 'lit_model\.pth: weights of Lit-LLaMA, whose optimizer.s state cannot be read\. .* fsdp checkpoint convert'
+
 tally

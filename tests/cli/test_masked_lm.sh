@@ -68,14 +68,14 @@ auto() {
 }
 auto text.txt --document-separator line
 expect plain_text_is_for_the_masked_language_model 0 \
-    '^plain is a BertForMaskedLM, the rows have no labels: masked-lm .--task classification makes' out
+    '^plain is a BertForMaskedLM, and the rows have no labels, so the task is masked-lm .with --task classification' out
 check its_head_is_trained grep -q '^BertForMaskedLM plain' out
 auto ids.jsonl
 expect rows_of_ids_are_too 0 '^BertForMaskedLM plain' out
 auto labels.jsonl
 expect labels_of_tokens_are_no_classes 0 '^BertForMaskedLM plain' out
 auto text.jsonl
-expect rows_with_labels_make_a_classifier 0 'the rows have labels: a classifier is made of it .--task masked-lm' out
+expect rows_with_labels_make_a_classifier 0 'but the rows have labels, so it becomes a classifier .with --task masked-lm' out
 check the_classes_are_those_of_the_rows grep -q '2 classes, from the labels of text.jsonl: bad, good' out
 printf 'text,label\na b,x\nc d,y\n' >text.csv
 auto text.csv

@@ -82,7 +82,7 @@ pretrain LIMIT=1000
 expect a_model_over_the_limit_is_reported 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
 DIR=$dir/other
 pretrain STEPS=x
-expect steps_are_a_number 1 "'x' is no number of steps"
+expect steps_are_a_number 1 "'x' is not a number of steps"
 pretrain PAIRS_SHARE=1.5
 expect shares_are_below_one 1 'PAIRS_SHARE=1.5: not between 0 and 1'
 pretrain PAIRS_SHARE=0.5 RESTORE_SHARE=0.5

@@ -91,6 +91,9 @@ run tokenize --tokenizer llama --data text.txt --output text.bin
 expect an_output_is_not_replaced 1 'text.bin: exists; --overwrite replaces it'
 run tokenize --tokenizer llama --data text.txt --output documents
 expect documents_are_rows_and_it_is_said 0 "^text.txt: each document is a row; 'fsdp train' joins .* --block-size" out
+cp text.bin private.bin && chmod 640 private.bin
+run tokenize --tokenizer llama --data text.txt --output private.bin --overwrite
+check who_may_read_an_output_stays_so [ "$rc $(stat -c %a private.bin)" = '0 640' ]
 mkdir disk && : >disk/real.bin && ln -s disk/real.bin sym.bin && ln -s disk/new.bin dangling.bin
 for link in sym dangling; do
     run tokenize --tokenizer llama --data text.txt --output $link.bin --overwrite

@@ -69,6 +69,35 @@ script --validation_file validation.jsonl --max_steps 3 --learning_rate 1 --eval
 keep unvalidated
 check the_last_model_is_that_without_validation cmp -s last.weights unvalidated.weights
 
+# --- rows for validation ---
+# The first rows are for validation: a run with the same rows in two files has the same numbers.
+losses_of() { sed -nE 's/.*"kind": "(step|validation)", "step": ([0-9]+).*"loss": ([^,]*),.*/\1 \2 \3/p' m.jsonl; }
+held_back=$(((rows * 30 + 50) / 100))
+head -n $held_back ids.jsonl >first.jsonl
+tail -n +$((held_back + 1)) ids.jsonl >others.jsonl
+script --validation_split_percentage 30 --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
+check a_share_of_the_rows_is_for_validation shows "^validation: $held_back rows, the first 30 % of ids\.jsonl; training has the $((rows - held_back)) rows after them$"
+losses_of >split.losses
+script --train_file others.jsonl --validation_file first.jsonl --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
+losses_of >files.losses
+check as_if_they_were_in_another_file cmp -s split.losses files.losses
+check which_was_validated grep -q '^validation 1 ' files.losses
+script --validation_split_percentage 30 --validation_file first.jsonl --max_steps 1
+refused a_share_beside_a_file_is_refused '--validation-split-percentage is for training rows without rows for validation'
+script --validation_split_percentage 1 --max_steps 1
+expect a_share_without_rows_is_refused 1 "ids\.jsonl: $rows rows, of which 1 % are 0: too few"
+mkdir -p folders/train folders/validation words
+cp others.jsonl folders/train/rows.jsonl
+cp first.jsonl folders/validation/rows.jsonl
+cp others.jsonl words/train-00000-of-00001.jsonl
+cp first.jsonl words/validation-00000-of-00001.jsonl
+for folder in folders words; do
+    script --train_file $folder --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
+    losses_of >$folder.losses
+    check "rows_for_validation_are_found_in_$folder" cmp -s $folder.losses files.losses
+    check "which_a_line_says_of_$folder" shows "^validation: $held_back rows of $folder"
+done
+
 # --- checkpoints ---
 script --max_steps 2 --save_strategy epoch --save_steps 500 --logging_strategy epoch --logging_steps 500 \
     --validation_file validation.jsonl --eval_strategy no --eval_steps 500

@@ -191,7 +191,7 @@ TEST(a_rank_without_memory_is_an_error_of_all)
     for (long n = 1; n <= 20; n++) {
         fsdp_status status[2];
         if (fsdp_run_ranks(2, gather_short_of_memory, &n, status) == FSDP_OK)
-            continue; /* a few failures are tolerated */
+            continue; /* no allocation failed, or the gather can do without it */
         ASSERT_INT(status[1], FSDP_ERR_NOMEM);
         ASSERT(status[0] != FSDP_OK);
         failures++;

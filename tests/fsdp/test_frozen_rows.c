@@ -29,7 +29,7 @@ static void forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_
 typedef enum table_is {
     FROZEN,
     TRAINED,
-    TIED /* frozen, and a Linear has it, too */
+    TIED /* frozen, and a Linear shares it */
 } table_is;
 
 static fsdp_parameter *table_of(const trainee *m)

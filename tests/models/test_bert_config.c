@@ -153,7 +153,7 @@ TEST(what_cannot_be_is_refused_by_name)
          "pad_token_id: expected an integer from 0 to 99, found 100"},
         {"{" MINIMAL ",\"id2label\":[]}", FSDP_ERR_FORMAT, "id2label: expected an object"},
         {"{" MINIMAL ",\"num_labels\":1,\"problem_type\":\"single_label_classification\"}",
-         FSDP_ERR_UNSUPPORTED, "problem_type: expected \"regression\": one label is no choice"},
+         FSDP_ERR_UNSUPPORTED, "problem_type: expected \"regression\": one label does not choose"},
         {"{" MINIMAL ",\"problem_type\":\"ranking\"}", FSDP_ERR_UNSUPPORTED,
          "\"multi_label_classification\" (nothing else is supported), found \"ranking\""},
         {"{" MINIMAL ",\"hidden_act\":\"quick_gelu\"}", FSDP_ERR_UNSUPPORTED,

@@ -699,6 +699,34 @@ TEST(printed_configuration_reads_back)
 }
 #endif
 
+/* The words of a choice follow a short help text after a colon. A text that has a colon itself is
+ * followed by "it takes". */
+TEST(help_says_where_the_words_of_a_choice_begin)
+{
+    static const char *const words[] = {"full", "op", NULL};
+    static const fsdp_option rows[] = {
+        {.name = "kind",
+         .type = FSDP_OPTION_CHOICE,
+         .offset = 0,
+         .value = "full",
+         .choices = words,
+         .help = "what is kept"},
+        {.name = "other",
+         .type = FSDP_OPTION_CHOICE,
+         .offset = sizeof(int),
+         .value = "full",
+         .choices = words,
+         .help = "op: every second layer"},
+    };
+    static const fsdp_options_spec two = {
+        .program = "p", .usage = "", .summary = "", .table = rows, .count = FSDP_LENGTH(rows)};
+    char *help = fsdp_options_help(&two, 200);
+    ASSERT(help);
+    ASSERT(strstr(help, "what is kept: full or op (default: full)"));
+    ASSERT(strstr(help, "op: every second layer; it takes full or op (default: full)"));
+    fsdp_free(help);
+}
+
 TEST(help_shows_every_option_and_stays_in_its_columns)
 {
     char *help = fsdp_options_help(&spec, 80);

@@ -212,23 +212,23 @@ TEST(tensors_that_do_not_fit_their_storage_are_refused)
         const char *error;
     } cases[] = {
         {CHANGE("cpuq\6K\6t", "cpuq\6K\7t"), FSDP_ERR_FORMAT,
-         "f.pt: tensor 'w': record 'data/0' of 24 bytes is no storage of 7 elements"},
+         "f.pt: tensor 'w': record 'data/0' of 24 bytes is not a storage of 7 elements"},
         {CHANGE("K\0K\2K\3\x86", "K\1K\2K\3\x86"), FSDP_ERR_FORMAT,
          "tensor 'w': its offset, shape and strides reach beyond its storage"},
         {CHANGE("K\0K\2K\3\x86", "K\0K\3K\3\x86"), FSDP_ERR_FORMAT, "reach beyond its storage"},
         {CHANGE("K\3K\1\x86", "K\4K\1\x86"), FSDP_ERR_FORMAT, "reach beyond its storage"},
         {CHANGE("K\0K\2K\3\x86", "NK\2K\3\x86\x94"), FSDP_ERR_FORMAT, "its offset in the storage"},
         {CHANGE("K\2K\3\x86", "K\2N\x86\x94"), FSDP_ERR_FORMAT,
-         "its size or stride holds what is no"},
+         "its size or stride holds a value that is not a number"},
         {CHANGE("ctorch\nFloatStorage\nq\4", "ctorch\nLongStorage\nq\4\x94"), FSDP_ERR_FORMAT,
-         "record 'data/0' of 24 bytes is no storage of 6 elements"},
+         "record 'data/0' of 24 bytes is not a storage of 6 elements"},
         {CHANGE("ctorch\nFloatStorage\nq\4", "ctorch\ndevice\nq\4\x94\x94\x94\x94\x94\x94"),
-         FSDP_ERR_FORMAT, "tensor 'w': torch.device is no type of elements"},
+         FSDP_ERR_FORMAT, "tensor 'w': torch.device is not a type of elements"},
         {CHANGE("0q\5", "9q\5"), FSDP_ERR_FORMAT, "tensor 'w': record 'data/9' is missing"},
         {CHANGE("storageq", "storag_q"), FSDP_ERR_FORMAT, "tensor 'w': it has no storage"},
         {CHANGE(")Rq\13t", ")R\x88\x94t"), FSDP_ERR_UNSUPPORTED,
          "tensor 'w' has properties beyond its data; save tensor.clone() in torch"},
-        {CHANGE("K\3K\1\x86", "K\3\x85\x94\x94"), FSDP_ERR_FORMAT, "no tuples of one length"},
+        {CHANGE("K\3K\1\x86", "K\3\x85\x94\x94"), FSDP_ERR_FORMAT, "not tuples of one length"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++)
         check_changed(t, "no_crc.pt", cases[i].from, cases[i].to, cases[i].n, cases[i].status,
@@ -240,7 +240,7 @@ TEST(views_that_expand_without_measure_are_refused)
 {
     check_changed(t, "no_crc.pt",
                   CHANGE("K\2K\3\x86q\10K\3K\1\x86", "J\0\0\0\x10K@\x86K\0\x89\x86"),
-                  FSDP_ERR_FORMAT, "its size or stride holds what is no number");
+                  FSDP_ERR_FORMAT, "its size or stride holds a value that is not a number");
     check_changed(t, "no_crc.pt",
                   CHANGE("K\2K\3\x86q\10K\3K\1\x86q\11", "J\0\0\0\x10K@\x86K\0K\0\x86\x94"),
                   FSDP_ERR_UNSUPPORTED,
@@ -278,7 +278,7 @@ TEST(other_formats_are_refused_by_name)
     check_changed(t, "no_crc.pt", CHANGE("3\nPK\7\10", "11PK\7\10"), FSDP_ERR_UNSUPPORTED,
                   "version 11 of the format, newest known is 10");
     check_changed(t, "no_crc.pt", CHANGE("3\nPK\7\10", "x\nPK\7\10"), FSDP_ERR_FORMAT,
-                  "record 'version' is no number");
+                  "record 'version' is not a number");
     check_changed(t, "no_crc.pt", CHANGE("littlePK", "LittlePK"), FSDP_ERR_FORMAT,
                   "record 'byteorder' is neither 'little' nor 'big'");
 }

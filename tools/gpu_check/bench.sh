@@ -31,7 +31,7 @@ bench_figures() {
     figure grad_norm "$(value grad_norm)"
     summary="$step_ms ms a step"
     [ -n "$(value grad_norm)" ] && [ -n "$(value last_loss)" ] ||
-        fail "the loss or the norm of the gradients is no number"
+        fail "the loss or the norm of the gradients is not a number"
     [ "$1" = 0 ] || holds "$step_ms <= $1" || add_why "over the bar of $1 ms"
     [ "$3" = 0 ] || holds "$(value peak_allocated_mib) <= $3" || add_why "over the bar of $3 MiB"
     holds "$(value first_step_after_s) <= 3" || add_why "the first step ended after more than 3 s"

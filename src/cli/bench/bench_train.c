@@ -56,7 +56,7 @@ static const fsdp_option table[] = {
     {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
      .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
     {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
-     .bounds = FSDP_BETWEEN(1, 65536), .help = "tokens per row, of the source where there is a target"},
+     .bounds = FSDP_BETWEEN(1, 65536), .help = "tokens per row; for T5, of the source"},
     {.name = "target", .aliases = "tgt", .type = FSDP_OPTION_INT, PLACE(target), .value = "128",
      .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row of T5; others have none"},
     {.name = "steps", .type = FSDP_OPTION_INT, PLACE(steps), .value = "6",

@@ -13,6 +13,7 @@
 #include "src/cli/checkpoint/checkpoint_bar.h"
 #include "src/cli/common/cli.h"
 #include "src/hf/folder_kind.h"
+#include "src/pretrained/lit_weights.h"
 #include "src/pretrained/quantize_flags.h"
 #include "src/pretrained/weights_fit.h"
 #include "src/report/human.h"
@@ -63,9 +64,10 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(convert_config, model),
      .metavar = "DIR",
-     .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
-             "with the weights, which must be of that model; by default those next to the weights "
-             "that are read, or of the model that the run of fsdp train began with"},
+     .help = "hf: folder or hub name of the model that the weights belong to; its config.json, "
+             "generation_config.json and tokenizer are copied. By default, they are copied from "
+             "the folder of the weights or, for a checkpoint of fsdp train, from the model with "
+             "which the run began"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
@@ -97,10 +99,12 @@ static const fsdp_options_spec spec = {
         "FROM has any format. TO is written completely or not at all; tensors are copied in "
         "pieces, and their checksums are compared. Parts of names that come from "
         "DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing (module., "
-        "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed.",
+        "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed. Weights of "
+        "Lit-LLaMA and LitGPT become those of the Hugging Face model that --model names.",
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
+                "  fsdp checkpoint convert lit_model.pth model --format hf --model DIR\n"
                 "  fsdp checkpoint convert model model-bf16 --dtype bf16\n"
                 "  fsdp checkpoint convert model model-dcp --format dcp\n"
                 "  fsdp checkpoint convert model model-nf4 --load-in-4bit "
@@ -132,7 +136,8 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 static void print_note(const char *note, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
-    char *shown = fsdp_show_lines(note); /* it contains names from the checkpoint */
+    char *shown = fsdp_show_lines(note); /* the note contains names from the checkpoint, which
+                                            may have control characters */
     fprintf(stderr, "%s: note: %s\n", spec.program, shown ? shown : "out of memory");
     fsdp_free(shown);
 }
@@ -182,6 +187,43 @@ static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
         return FSDP_OK;
     fsdp_free(*model);
     *model = NULL;
+    return FSDP_OK;
+}
+
+/* If the weights in `source` are those of Lit-LLaMA or LitGPT, translate them to the Hugging Face
+ * model that model_of() returns. Without such a model, keep the names and print a note, or return
+ * FSDP_ERR_INVALID if a Hugging Face folder would be written. */
+static fsdp_status translate_lit(fsdp_source *source, const char *to,
+                                 const fsdp_convert_options *options)
+{
+    fsdp_lit_format lit;
+    const char *model = model_of(source, options);
+    FSDP_TRY(fsdp_source_lit_format(source, &lit));
+    if (!lit)
+        return FSDP_OK;
+    if (model) {
+        size_t left_out;
+        FSDP_TRY(fsdp_lit_translate_source(source, lit, model, &left_out));
+        fprintf(stderr,
+                "%s: note: weights of %s: written as the %zu tensors of Hugging Face's model, with "
+                "their names and order of rows\n",
+                spec.program, fsdp_lit_format_name(lit), fsdp_source_count(source));
+        if (left_out)
+            fprintf(stderr, "%s: note: only the model is written; %zu other item%s left out\n",
+                    spec.program, left_out,
+                    left_out == 1 ? " of the file is" : "s of the file are");
+        return FSDP_OK;
+    }
+    if (fsdp_convert_format_of(source, to, options->format) == FSDP_CONVERT_HF)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: weights of %s: give --model DIR, a folder with the config.json of "
+                          "this model, so that the tensors get the names and the order of rows of "
+                          "Hugging Face's model",
+                          fsdp_source_path(source), fsdp_lit_format_name(lit));
+    fprintf(stderr,
+            "%s: note: the names are those of %s; --format hf --model DIR writes the Hugging Face "
+            "folder of this model\n",
+            spec.program, fsdp_lit_format_name(lit));
     return FSDP_OK;
 }
 
@@ -256,7 +298,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     char *model;
     if (take_model_of_run(source, to, options, &model) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
-    if (find_names(source, options, &change, &use) != FSDP_OK) {
+    if (translate_lit(source, to, options) != FSDP_OK ||
+        find_names(source, options, &change, &use) != FSDP_OK) {
         fsdp_free(model);
         return fsdp_cli_failed(spec.program);
     }

@@ -30,7 +30,8 @@ static const fsdp_options_spec spec = {
 
 static void print_damage(const char *damage, void *context)
 {
-    char *shown = fsdp_show_lines(damage); /* it contains names from the checkpoint */
+    char *shown = fsdp_show_lines(damage); /* the text contains names from the checkpoint, which
+                                              may have control characters */
     fsdp_checkpoint_bar_clear(context);
     printf("%s\n", shown ? shown : "damaged; there is no memory for the message");
     fsdp_free(shown);

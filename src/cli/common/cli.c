@@ -50,7 +50,8 @@ static bool write_error_file(const char *message)
 
 static void print_error(const char *program, bool usage)
 {
-    /* Messages contain names from files that others wrote. */
+    /* A message may contain names from files that others wrote, so show control characters as
+     * escapes. */
     char *error = fsdp_show_lines(fsdp_last_error());
     char *message = error ? fsdp_strdup_printf("%s: %s", program, error) : NULL;
     const char *text = message ? message : fsdp_last_error();

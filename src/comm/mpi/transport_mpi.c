@@ -228,7 +228,8 @@ fsdp_status fsdp_mpi_open(const fsdp_mpi_job *job, fsdp_group **group)
     FSDP_TRY(fsdp_mpi_world_join(job, &w));
     abi = w.abi;
     is_test = w.is_test;
-    fsdp_status status = set_environment(&w); /* before a thread runs that may read it */
+    fsdp_status status = set_environment(&w); /* called before any other thread runs, because
+                                                 another thread could read the environment */
     if (w.world_size > 1)
         status = fsdp_mpi_world_agree(&w, status);
     if (status == FSDP_OK && w.world_size == 1)

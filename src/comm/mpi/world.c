@@ -102,7 +102,8 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
 static pid_t own_process;           /* a forked child must not finalize MPI */
 static bool may_finalize = true;
-/* With this, the ranks of a host wait for each other before they end: see Note [Ending MPICH]. */
+/* The ranks of a host use this struct to wait for each other before they end: see Note [Ending
+ * MPICH]. */
 static struct {
     fsdp_comm_control *control; /* NULL: the ranks do not wait for each other */
     int rank, ranks_per_host;

@@ -1,4 +1,4 @@
-/* What a user should know about the rows of an Arrow table. */
+/* Makes the note of an Arrow dataset, such as the list of columns that are not used. */
 #pragma once
 #include <fsdp/data.h>
 

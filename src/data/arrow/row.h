@@ -5,8 +5,8 @@
 #include "src/data/arrow/batch.h"
 
 enum {
-    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* limit of the size of a row, which row.c estimates: the
-                                           bytes of its texts, 4 for each number, ... */
+    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* largest size of a row. row.c estimates the size: the
+                                           bytes of the texts, 4 bytes for each number, and so on */
 };
 
 /* Return true if values of this field can be read. Numbers, bools, texts, and lists and structs of

@@ -71,8 +71,8 @@ static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
     if (csv_error(&p->csv) != CSV_EPARSE)
         return fsdp_error_nomem();
     return fsdp_error(FSDP_ERR_FORMAT,
-                      "a quote inside an unquoted field, or text behind a closing quote; "
-                      "--no-csv-quotes takes quotes for characters like any other");
+                      "a quote inside an unquoted field, or text after a closing quote; with "
+                      "--no-csv-quotes, a quote is an ordinary character");
 }
 
 /* End p->row, because the text or the file has ended. */

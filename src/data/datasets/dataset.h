@@ -77,6 +77,11 @@ typedef struct fsdp_row_range {
  * be added up. For a mixture, range->len is the largest number of rows of each part that are
  * counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
+/* Set *range to the rows of options->split among `rows` rows, as options->validation_percent says.
+ * range->len equals range->rows. Return FSDP_ERR_INVALID if a split would have no rows. `path` is
+ * the data, for the message. (text_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows,
+                                               const char *path, fsdp_row_range *range);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
  * have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
@@ -94,10 +99,11 @@ void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
  * removed; 0 if the dataset has no function for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
-/* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
- * ids, of rows with special tokens or unknown characters in their texts, and of rows counted, to
- * *sum. The texts of a row have special tokens if get_cut() increases fsdp_special_in_text.count.
- * They have unknown characters if get_cut() adds to fsdp_unknown_in_text_watched(). */
+/* Call get_cut() for rows [first, first + len) of `self`, and add to *sum: the number of these
+ * rows, the numbers of rows and of ids that were cut, and the numbers of rows whose texts have
+ * special tokens or unknown characters. The texts of a row have special tokens if get_cut()
+ * increases fsdp_special_in_text.count. They have unknown characters if get_cut() adds to
+ * fsdp_unknown_in_text_watched(). */
 FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
                                                 int64_t len, fsdp_left_out *sum);
 

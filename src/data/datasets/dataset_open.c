@@ -52,7 +52,8 @@ static fsdp_status open_tokens(const char *path, const fsdp_dataset_options *opt
 {
     if (options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s: a folder of token files has files for validation, not a split",
+                          "%s: token files have no split: other token files are for validation "
+                          "(--validation-data)",
                           path);
     if (options->task != FSDP_TASK_CAUSAL_LM)
         return fsdp_error(

@@ -47,16 +47,18 @@ typedef struct piece {
 typedef struct pack_dataset {
     fsdp_dataset *rows; /* owned */
     fsdp_long_rows *long_rows;
-    fsdp_packing
-        how;       /* not NONE. If it is not WRAPPED, each piece is a whole row, and a document */
-    piece *pieces; /* [n_pieces] */
+    fsdp_packing how; /* never NONE. WRAPPED: rows are cut into pieces; otherwise each piece is a
+                         whole row */
+    piece *pieces;    /* [n_pieces] */
     size_t n_pieces, pieces_cap;
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
     size_t len, starts_cap;
     int64_t unused; /* tokens that are in no packed row */
-    /* pieces are whole rows: rows that were cut to max_length, and the tokens that were cut off */
+    /* If pieces are whole rows: the number of rows that were cut to max_length, and of the tokens
+     * that were cut off. */
     int64_t cut_rows, cut_tokens;
-    /* pieces are whole rows: the rows with special or unknown tokens in their texts */
+    /* If pieces are whole rows: the counts of rows with special or unknown tokens in their
+     * texts. */
     fsdp_left_out marked;
 } pack_dataset;
 
@@ -429,7 +431,8 @@ static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_l
     if (d->how != FSDP_PACKING_WRAPPED) {
         FSDP_TRY(
             fsdp_dataset_left_out_of(d->rows, &(fsdp_row_range){.first = 0, .rows = rows}, sum));
-        /* d->marked.special_file and unknown_file are NULL: their rows are indices in all files */
+        /* d->marked.special_row and unknown_row count the rows of all files together, so
+         * special_file and unknown_file are NULL. */
         const fsdp_left_out none = {.skipped_rows = sum->skipped_rows,
                                     .unused_tokens = sum->unused_tokens,
                                     .counted_rows = rows,

@@ -110,7 +110,10 @@ static fsdp_status open_rows(const char *path, bool tokens, const fsdp_dataset_o
 {
     fsdp_token_file file;
     if (tokens && options->split != FSDP_SPLIT_ALL)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: token files have no split", path);
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: token files have no split: other token files are for validation "
+                          "(--validation-data)",
+                          path);
     if (tokens)
         return fsdp_token_rows_open(path, options, rows);
     FSDP_TRY(fsdp_text_tokens(path, options, &file, note));

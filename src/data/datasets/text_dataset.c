@@ -1,5 +1,6 @@
 /* Opens rows of CSV, JSON or Arrow as a dataset: one file, the files of a folder, or the files that
  * match a pattern. Also selects the rows of a split. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -10,11 +11,46 @@
 #include "src/data/rows/rows_form.h"
 #include "src/data/rows/titles.h"
 
+fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows, const char *path,
+                               fsdp_row_range *range)
+{
+    const int64_t percent = options->validation_percent;
+    /* percent * rows / 100, without overflow */
+    int64_t held_back = rows / 100 * percent + rows % 100 * percent / 100;
+    const int64_t rest = rows % 100 * percent % 100;
+    held_back += rest > 50 || (rest == 50 && held_back % 2);
+    if (held_back == 0 || held_back == rows)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %" PRId64 " rows, of which %d %% are %" PRId64
+                          ": too few to be split into training and validation "
+                          "(--validation-split-percentage)",
+                          path, rows, options->validation_percent, held_back);
+    const bool validation = options->split == FSDP_SPLIT_VALIDATION;
+    range->first = validation ? 0 : held_back;
+    range->rows = range->len = validation ? held_back : rows - held_back;
+    return FSDP_OK;
+}
+
+/* Restrict the dataset to the rows of options->split: the first options->validation_percent percent
+ * of the rows are for validation, and the rest is for training. */
+static fsdp_status take_percent(fsdp_dataset *dataset, const char *path,
+                                const fsdp_dataset_options *options)
+{
+    fsdp_row_range rows;
+    FSDP_TRY(fsdp_percent_range(options, fsdp_dataset_len(dataset), path, &rows));
+    fsdp_dataset_narrow(dataset, rows.first,
+                        rows.rows < options->max_samples ? rows.rows : options->max_samples);
+    return FSDP_OK;
+}
+
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
- * and the rest is for training. Called only if there are no lists of titles. */
+ * and the rest is for training. With options->validation_percent, call take_percent(). Called only
+ * if there are no lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {
+    if (options->validation_percent)
+        return take_percent(dataset, path, options);
     const int64_t rows = fsdp_dataset_len(dataset), held_back = rows / 6 + (rows % 6 != 0);
     const int64_t train = rows - held_back;
     if (train < 1)
@@ -65,7 +101,8 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     }
     if (file->form != FSDP_ROWS_CSV)
         return FSDP_OK;
-    FSDP_TRY(fsdp_titles_find(path, options->split, titles));
+    if (!options->validation_percent)
+        FSDP_TRY(fsdp_titles_find(path, options->split, titles));
     file->titles = *titles;
     return FSDP_OK;
 }
@@ -155,9 +192,10 @@ static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *opti
     fsdp_dataset *dataset;
     bool is_split, texts;
     if (options->split != FSDP_SPLIT_ALL)
-        all.validation = options->split == FSDP_SPLIT_VALIDATION;
+        all.validation = options->split == FSDP_SPLIT_VALIDATION && !options->validation_percent;
     FSDP_TRY(examine_arrow(path, &all, &is_split, &texts));
-    const bool take = options->split != FSDP_SPLIT_ALL && !is_split;
+    const bool take =
+        options->split != FSDP_SPLIT_ALL && (!is_split || options->validation_percent);
     if (take)
         all.max_samples = INT64_MAX; /* read all rows, because the split is a share of them */
     const text_file file = {.path = path, .form = FSDP_ROWS_ARROW};

@@ -40,7 +40,8 @@ typedef struct special_texts {
     const char *token; /* a special token in the first of them; borrowed from the tokenizer */
     const char *path;  /* the file of the first of them; borrowed */
     int64_t at;        /* plain text: line of the first of them; otherwise its row, from 1 */
-    /* the same for the texts that contain unknown characters or words, and examples of these */
+    /* The same fields for the texts that contain unknown characters or words, and some of these
+     * characters and words. */
     struct {
         int64_t count;
         const char *path;
@@ -87,6 +88,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         .max_length = INT64_MAX,
         .vocab_size = options->vocab_size,
         .split = options->split,
+        .validation_percent = options->validation_percent,
         .validation = options->validation,
         .json_field = options->json_field,
         .delimiter = options->delimiter,
@@ -128,15 +130,25 @@ static fsdp_status append_document(const fsdp_dataset_options *options,
     return append_ids(s, &example->source);
 }
 
-/* Append the documents of a file to the stream. `example` is scratch memory. */
+/* Which documents are appended, counted from 0 over all files. */
+typedef struct wanted_documents {
+    int64_t first, end,
+        at; /* documents [first, end); `at` is the number of documents read so far */
+} wanted_documents;
+
+/* Append the wanted documents of a file to the stream. `example` is scratch memory. */
 static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
-                                    fsdp_example *example, stream *s, special_texts *special)
+                                    wanted_documents *wanted, fsdp_example *example, stream *s,
+                                    special_texts *special)
 {
     fsdp_document_file *file;
     fsdp_document document = {0};
     FSDP_TRY(fsdp_document_file_open(path, options, &file));
     fsdp_status status;
     while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
+        const int64_t at = wanted->at++;
+        if (at < wanted->first || at >= wanted->end)
+            continue;
         const int64_t before = fsdp_special_in_text_of_thread()->count;
         fsdp_unknown_in_text unknown =
             fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
@@ -153,18 +165,50 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
     return status;
 }
 
+/* Add the number of documents of a file to *count. */
+static fsdp_status count_documents(const char *path, const fsdp_dataset_options *options,
+                                   int64_t *count)
+{
+    fsdp_document_file *file;
+    fsdp_document document = {0};
+    FSDP_TRY(fsdp_document_file_open(path, options, &file));
+    fsdp_status status;
+    while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text)
+        ++*count;
+    fsdp_document_file_close(file);
+    return status;
+}
+
+/* Find the documents of options->split. */
+static fsdp_status choose_documents(const char *path, const fsdp_path_list *files,
+                                    const fsdp_dataset_options *options, wanted_documents *wanted)
+{
+    int64_t count = 0;
+    fsdp_row_range range;
+    *wanted = (wanted_documents){.end = INT64_MAX};
+    if (options->split == FSDP_SPLIT_ALL)
+        return FSDP_OK;
+    if (!options->validation_percent)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
+    for (size_t i = 0; i < files->len; i++)
+        FSDP_TRY(count_documents(files->items[i], options, &count));
+    FSDP_TRY(fsdp_percent_range(options, count, path, &range));
+    *wanted = (wanted_documents){.first = range.first, .end = range.first + range.rows};
+    return FSDP_OK;
+}
+
 static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
                                      const fsdp_dataset_options *options, stream *s,
                                      special_texts *special)
 {
     fsdp_dataset_options whole = *options;
     fsdp_example example = {0};
-    fsdp_status status = FSDP_OK;
+    wanted_documents wanted;
     whole.max_length = INT64_MAX;
-    if (options->split != FSDP_SPLIT_ALL)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
+    FSDP_TRY(choose_documents(path, files, options, &wanted));
+    fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
-        status = append_documents(files->items[i], &whole, &example, s, special);
+        status = append_documents(files->items[i], &whole, &wanted, &example, s, special);
     fsdp_example_fini(&example);
     return status;
 }

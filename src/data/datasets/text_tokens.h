@@ -8,8 +8,9 @@
  * the texts are in column or key options->source_column (NULL: "text"). Plain text is divided into
  * documents as options->documents says. An id has 2 bytes if options->vocab_size allows it,
  * otherwise 4. The caller closes *file with fsdp_token_file_close(). *note is set to a text for
- * fsdp_dataset_note(), or to NULL if there is nothing to say: CSV and JSON are opened as a dataset,
- * whose note it has, and it says how many texts contain special tokens. The caller frees *note.
+ * fsdp_dataset_note(), or to NULL if there is nothing to say. The text says how many texts contain
+ * special tokens, and how many contain unknown characters. For CSV and JSON, it begins with the
+ * note of the rows, which says for example which columns are not used. The caller frees *note.
  * Error messages contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note);

@@ -91,7 +91,7 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
 {
     if (o->split_documents && (o->document_token < 0 || o->document_token >= o->vocab_size))
         return fsdp_error(FSDP_ERR_INVALID,
-                          "token files: document token %d is no id of the model: 0 to %" PRId64,
+                          "token files: document token %d is not an id of the model: 0 to %" PRId64,
                           (int)o->document_token, o->vocab_size - 1);
     return FSDP_OK;
 }

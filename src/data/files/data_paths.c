@@ -22,7 +22,8 @@ static bool is_token_file_name(const char *name)
 typedef enum wanted {
     FOR_TRAINING,
     FOR_VALIDATION,
-    FOR_EVALUATION, /* fsdp_split_is_evaluation(); listed for validation if no others are */
+    FOR_EVALUATION, /* files with fsdp_split_is_evaluation(); used for validation if no file is
+                       FOR_VALIDATION */
 } wanted;
 
 /* Return true if the name of a folder says that all of its files are for validation. */
@@ -52,8 +53,8 @@ static bool is_wanted(const char *folder, const char *name, wanted what)
                      (what == FOR_VALIDATION ? FSDP_SPLIT_KIND_VALIDATION : FSDP_SPLIT_KIND_TRAIN);
 }
 
-/* Return true if `path` is a pattern. A file or a folder may have the characters of a pattern in
- * its name. */
+/* Return true if `path` is a pattern. The path of an existing file or folder is no pattern, even if
+ * it has the characters of one. */
 static bool is_pattern(const char *path)
 {
     return strpbrk(path, "*?[") && !fsdp_path_exists(path);

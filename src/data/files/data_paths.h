@@ -13,8 +13,8 @@ typedef struct fsdp_path_list {
 /* List the token files that `path` refers to. `path` is a file, a folder or a pattern
  * (fsdp_dataset_open()). If `path` is a folder, `validation` chooses: true lists the folder's files
  * for validation, and false those for training (fsdp_split_kind_of()). If the name of the folder is
- * a fsdp_validation_name(), all of its files are for validation, as in datasets. If a folder has no
- * file for validation, its files with the word "eval" are for validation
+ * a fsdp_validation_name(), all of its files are for validation, as in Hugging Face's datasets. If
+ * a folder has no file for validation, its files with the word "eval" are for validation
  * (fsdp_split_is_evaluation()). The list has at least one path, and its paths are sorted by
  * strcmp(). Returns FSDP_ERR_NOT_FOUND if a folder or pattern has no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,

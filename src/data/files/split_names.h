@@ -14,18 +14,19 @@ typedef enum fsdp_split_kind {
  * datasets/data_files.py: "validation", "valid", "dev" and "val" for VALIDATION, and "test",
  * "testing", "eval" and "evaluation" for TEST. If a name has words of both, the file is for TEST.
  * If it has none, it is for TRAIN. A word is between two of the separators "-._ 0123456789", or
- * between a separator and an end of the name: "fineweb_val_000000.bin" has the word "val",
- * "interval.bin" has not. */
+ * between a separator and an end of the name: "fineweb_val_000000.bin" has the word "val", but
+ * "interval.bin" does not have it. */
 fsdp_split_kind fsdp_split_kind_of(const char *name);
 /* Return true if the name has the word "eval" or "evaluation", but neither "test" nor "testing".
- * Such a file is for validation if no file of its folder is for VALIDATION. This differs from
- * datasets, where it is for testing, so that a folder with train.jsonl and eval.jsonl, whose names
- * many programs use, means the same to all commands. */
+ * Such a file is for validation if no file of its folder is for VALIDATION. In Hugging Face's
+ * datasets, the file would be for testing. The difference is intended: many programs write a folder
+ * with train.jsonl and eval.jsonl, and all commands must use these two files in the same way. */
 bool fsdp_split_is_evaluation(const char *name);
-/* Return true if a word of the name says that the file is for validation (if `validation` is true)
- * or for training: "train" or "training". */
+/* If `validation` is true, return true if a word of the name says that the file is for validation.
+ * If `validation` is false, return true if the name has the word "train" or "training". */
 bool fsdp_split_is_named(const char *name, bool validation);
 /* Return name `i` of the names that a split for validation may have, in order of preference:
- * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. These are whole
- * names: of a split of a DatasetDict, or of a file or folder next to one with the name "train". */
+ * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. They are compared
+ * with the whole name of a split of a DatasetDict, or of a file or folder next to one with the name
+ * "train". */
 const char *fsdp_validation_name(size_t i);

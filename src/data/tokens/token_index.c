@@ -80,7 +80,7 @@ static fsdp_status read_index(const fsdp_mapping *m, size_t bytes, int *width)
                           version, FSDP_MEGATRON_VERSION);
     *width = width_of(m->data[17]);
     if (!*width)
-        return fsdp_error(FSDP_ERR_FORMAT, "type %u of its tokens is no integer",
+        return fsdp_error(FSDP_ERR_FORMAT, "type %u of its tokens is not an integer",
                           (unsigned)m->data[17]);
     const uint64_t rest = m->bytes - FSDP_MEGATRON_HEADER_BYTES;
     if (n > rest / 12 || documents > rest / 8 ||

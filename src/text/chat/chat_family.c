@@ -17,7 +17,7 @@
     "{%- elif content is iterable -%}\n"                                                           \
     "{%- for part in content -%}\n"                                                                \
     "{%- if part.text is not string -%}\n"                                                         \
-    "{{ raise_exception('a message with a part that is no text') }}\n"                             \
+    "{{ raise_exception('a message with a part that is not a text') }}\n"                          \
     "{%- endif -%}{{ part.text }}\n"                                                               \
     "{%- endfor -%}\n"                                                                             \
     "{%- endif -%}\n"                                                                              \

@@ -21,8 +21,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_slice(struct jinja_machine *machine, jinj
  * filters have an argument `attribute` that is such a path. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_path(struct jinja_machine *machine, jinja_value value,
                                                 jinja_value path, jinja_value *out);
-/* The same, with `fallback` in place of each part of the path that is undefined, unless `fallback`
- * is None or missing. The next part of the path is then looked up in `fallback`, as in Jinja. */
+/* Do what fsdp_jinja_get_path() does, but use `fallback` for each part of the path that is
+ * undefined, unless `fallback` is None or missing. As in Jinja, the next part of the path is then
+ * looked up in `fallback`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_path_or(struct jinja_machine *machine, jinja_value value,
                                                    jinja_value path, jinja_value fallback,
                                                    jinja_value *out);

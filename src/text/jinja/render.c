@@ -108,7 +108,7 @@ static fsdp_status check_namespaces(const jinja_machine *machine, const jinja_no
     if (target->type == JINJA_NODE_ATTRIBUTE &&
         fsdp_jinja_slot(machine, target->a->slot)->kind != JINJA_NAMESPACE)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "'%.*s' is no namespace, so its attributes cannot be "
+                          "'%.*s' is not a namespace, so its attributes cannot be "
                           "set",
                           fsdp_jinja_shown(target->a->name), target->a->name->data);
     for (size_t i = 0; target->type == JINJA_NODE_TUPLE && i < target->items.n; i++)

@@ -210,7 +210,8 @@ static double score_as_tokenizers_reads_it(double score)
             exponent -= fraction;
         }
     }
-    /* A number with such an exponent cannot be the logarithm of a probability. */
+    /* The logarithm of a probability does not have such an exponent, so leave this score as it
+     * is. */
     if (exponent < -22 || exponent > 22)
         return score;
     double value = (double)digits;

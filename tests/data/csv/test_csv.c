@@ -125,7 +125,7 @@ TEST(a_bad_row_is_an_error_with_its_line)
         {"x,y\na,b\nc\n", "a.csv: line 3: 1 field, but the header has 2"},
         {"x,y\n\"a\n\nb\",c\nd,e,f\n", "line 5: 3 fields"},
         {"x,y\na,b\n\"c,d\ne,f\n", "line 3: a quoted field is never closed"},
-        {"x,y\na,b\n\"c\"d,e\n", "line 3: a quote inside an unquoted field, or text behind"},
+        {"x,y\na,b\n\"c\"d,e\n", "line 3: a quote inside an unquoted field, or text after"},
         {"x,y\na,b\nc\"d,e\n", "line 3: a quote inside"},
         {"x,y\n\"a\n\"b,c\n", "line 2: (continued on line 3): a quote inside"},
         {"x,y\na,b\nc,\xC3(\n", "line 3: not UTF-8: byte 0xc3 at column 3"},

@@ -223,7 +223,7 @@ TEST(first_fit_equals_a_loop_over_all_packed_rows)
         if (row == 65536)
             full = first_bin = n_bins; /* the second window begins */
         while (full < n_bins && rooms[full] == 0)
-            full++; /* makes the loop shorter, and changes no result */
+            full++; /* a full bin is not looked at again: only faster */
         int bin = full;
         while (bin < n_bins && rooms[bin] < lengths[row])
             bin++;
@@ -424,22 +424,55 @@ TEST(folders_of_splits_are_used_by_name)
     check_examples(t, fsdp_test_dir(t), &options, "2;");
 }
 
+/* ---- a share for validation ---- */
+
+/* The rows are split before they are joined. A half is rounded to an even number, as datasets does:
+ * 50 % of 5 rows are 2, and of 7 rows 4. */
+TEST(the_first_percent_of_rows_are_for_validation)
+{
+    fsdp_dataset_options options = causal;
+    options.max_length = 8;
+    options.validation_percent = 50;
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4]}\n"
+                                  "{\"input_ids\": [5, 6]}\n{\"input_ids\": [7, 8]}\n"
+                                  "{\"input_ids\": [9, 10]}\n");
+    options.split = FSDP_SPLIT_VALIDATION;
+    check_examples(t, path, &options, "1 2;3 4;");
+    options.max_samples = 1;
+    check_examples(t, path, &options, "1 2;");
+    options.max_samples = 0;
+    options.packing = FSDP_PACKING_WRAPPED;
+    check_examples(t, path, &options, "1 2 3 4/1234;");
+    options.split = FSDP_SPLIT_TRAIN;
+    check_examples(t, path, &options, "5 6 7 8 9 10/5678910;");
+    options.packing = FSDP_PACKING_NONE;
+    path = write_text(t, "b.jsonl",
+                      "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]}\n"
+                      "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]}\n"
+                      "{\"input_ids\": [9, 10]}\n{\"input_ids\": [9, 10]}\n"
+                      "{\"input_ids\": [9, 11]}\n");
+    check_examples(t, path, &options, "9 10;9 10;9 11;");
+    fsdp_dataset *set = NULL;
+    options.validation_percent = 99;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_INVALID,
+                 "7 rows, of which 99 % are 7: too few");
+}
+
 /* ---- plain text ---- */
 
 /* Count the rows of a plain text with rows of one token, so that each id but the last is a row. The
  * text of the stream is the decoded ids. */
-static void check_documents(fsdp_test *t, const char *path, fsdp_documents documents,
-                            fsdp_tokenizer *tokenizer, int n_documents, const char *expected)
+static void check_split_documents(fsdp_test *t, const char *path,
+                                  const fsdp_dataset_options *options, int n_documents,
+                                  const char *expected)
 {
-    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM,
-                                          .tokenizer = tokenizer,
-                                          .documents = documents,
-                                          .max_length = 1};
+    const fsdp_tokenizer *tokenizer = options->tokenizer;
     fsdp_dataset *set;
     fsdp_example e = {0};
     fsdp_str ids = {0};
     int ends = 1; /* the last token is the end of the last document, and no row */
-    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    ASSERT_OK(fsdp_dataset_open(path, options, &set));
     ASSERT(fsdp_dataset_uses(set) & FSDP_USES_DOCUMENTS);
     for (int64_t i = 0; i < fsdp_dataset_len(set); i++) {
         ASSERT_OK(fsdp_dataset_get(set, i, &e));
@@ -455,6 +488,40 @@ static void check_documents(fsdp_test *t, const char *path, fsdp_documents docum
     fsdp_str_fini(&ids);
     fsdp_example_fini(&e);
     fsdp_dataset_close(set);
+}
+
+static void check_documents(fsdp_test *t, const char *path, fsdp_documents documents,
+                            fsdp_tokenizer *tokenizer, int n_documents, const char *expected)
+{
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM,
+                                          .tokenizer = tokenizer,
+                                          .documents = documents,
+                                          .max_length = 1};
+    check_split_documents(t, path, &options, n_documents, expected);
+}
+
+/* validation_percent counts documents over all files; those of training are all others. */
+TEST(the_first_percent_of_documents_are_for_validation)
+{
+    NEEDS_SENTENCEPIECE();
+    fsdp_tokenizer *tokenizer = NULL;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    write_text(t, "a.txt", "one house\n\ntwo houses\n");
+    write_text(t, "b.txt", "three trees\n\nlast one\n");
+    fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM,
+                                    .tokenizer = tokenizer,
+                                    .max_length = 1,
+                                    .split = FSDP_SPLIT_VALIDATION,
+                                    .validation_percent = 70}; /* 2.8 of 4 documents */
+    check_split_documents(t, path_of(t, "?.txt"), &options, 3, "one house two houses three trees");
+    options.split = FSDP_SPLIT_TRAIN;
+    check_split_documents(t, path_of(t, "?.txt"), &options, 1, "last one");
+    CHECK_HERE();
+    fsdp_dataset *set = NULL;
+    options.validation_percent = 10;
+    ASSERT_ERROR(fsdp_dataset_open(path_of(t, "?.txt"), &options, &set), FSDP_ERR_INVALID,
+                 "4 rows, of which 10 % are 0");
+    fsdp_tokenizer_close(tokenizer);
 }
 
 TEST(plain_text_has_documents_by_blank_lines_lines_or_files)

@@ -65,7 +65,7 @@ TEST(t5_pairs_and_causal_texts_are_counted)
                                   "three <unk> four,five\nsix,seven</s> eight\n");
     check_counts(t, path, &options, 2, 1, "<unk>");
     CHECK_HERE();
-    /* a special token behind the limit of the source does not become an id */
+    /* a special token after the limit of the source does not become an id */
     options.max_source_length = 3;
     path = write_text(t, "a.csv", "text,headline\none two three four five six </s> eight,nine\n");
     check_counts(t, path, &options, 0, 0, NULL);

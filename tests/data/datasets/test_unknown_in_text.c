@@ -74,7 +74,7 @@ TEST(characters_that_t5_lacks_are_counted)
     path = write_text(t, "a.csv", "source,target\n<unk> house,two\n");
     check_counts(t, path, &options, 0, NULL);
     CHECK_HERE();
-    /* characters behind the limit are cut, not unknown */
+    /* characters after the limit are cut, not unknown */
     options.max_source_length = 3;
     path = write_text(t, "a.csv", "source,target\none two three four five six S\u00f8ren,two\n");
     check_counts(t, path, &options, 0, NULL);

@@ -61,7 +61,7 @@ static void append_string(fsdp_str *row, unsigned *x)
     fsdp_str_printf(row, "\"");
 }
 
-/* Append a value that is no text, right in most cases. */
+/* Append a value that is not a text, right in most cases. */
 static void append_value(fsdp_str *row, unsigned *x)
 {
     static const char *const values[] = {

@@ -104,7 +104,7 @@ TEST(an_index_that_does_not_fit_is_an_error)
     } cases[] = {
         {0, 'X', 0, "not the index of a dataset of Megatron"},
         {9, 2, 0, "version 2 of Megatron's index"},
-        {17, 6, 0, "type 6 of its tokens is no integer"},
+        {17, 6, 0, "type 6 of its tokens is not an integer"},
         {17, 200, 0, "type 200"},
         {18, 3, 0, "bytes do not fit 3 sequences"},
         {25, 0x80, 0, "do not fit"},

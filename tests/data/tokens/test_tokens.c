@@ -146,7 +146,7 @@ TEST(documents_begin_at_the_document_token)
     fsdp_dataset_close(dataset);
     options.vocab_size = 7;
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
-                 "document token 7 is no id of the model: 0 to 6");
+                 "document token 7 is not an id of the model: 0 to 6");
 }
 
 /* Shards are in the order of their names, and "val" must be a word of a name. A shard for a test is

@@ -336,7 +336,7 @@ TEST(what_is_no_conversation_is_refused_by_key)
          "{\"messages\": 1}}",
          "'messages' is not one of them", FSDP_ERR_INVALID},
         {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
-         "a part that is no text", FSDP_ERR_INVALID},
+         "a part that is not a text", FSDP_ERR_INVALID},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}",
          "takes no tools", FSDP_ERR_INVALID},
         {"{\"messages\": [{\"content\": \"a\"}]}", "has no attribute 'role'", FSDP_ERR_INVALID},

@@ -426,7 +426,7 @@ TEST(errors_of_values_name_the_line)
         {"{{ n() }}", FSDP_ERR_INVALID, "'int' object is not callable"},
         {"{% for i in n %}{% endfor %}", FSDP_ERR_INVALID, "'int' object is not iterable"},
         {"{% set a, b = l %}", FSDP_ERR_INVALID, "too many values to unpack: expected 2, got 3"},
-        {"{% set d.x = 1 %}", FSDP_ERR_INVALID, "'d' is no namespace"},
+        {"{% set d.x = 1 %}", FSDP_ERR_INVALID, "'d' is not a namespace"},
         {"{{ l.append(1) }}", FSDP_ERR_INVALID, "the sandbox of chat templates forbids"},
         {"{{ s.__class__.x }}", FSDP_ERR_INVALID, "the sandbox of chat templates forbids"},
         {"{{ {l: 1} }}", FSDP_ERR_INVALID, "unhashable type: 'list'"},

@@ -300,7 +300,7 @@ static void backward(const fsdp_attention_block *b)
         b->d_bias[lowest + j] += b->d_bias_strip[j];
 }
 
-/* --- store and dot: rows of tensors, not of scores --- */
+/* --- functions for rows of tensors (the functions above are for rows of scores) --- */
 
 static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width)
