@@ -322,7 +322,7 @@ $(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
 	@$(if $(V),,echo "  CXX $< (emulated)")
 	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
 # On cards the optimizers, NF4 and float8 round every product and every sum, as on the CPU.
-$(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,adamw adamw_8bit sgd schedule_free adafactor nf4 float8): private NVCC_FLAGS += -fmad=false
+$(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,adamw adamw_8bit sgd schedule_free adafactor nf4 float8 magnitude): private NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  NVCC $<")

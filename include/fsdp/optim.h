@@ -337,8 +337,12 @@ FSDP_API void fsdp_optimizer_zero_grad(fsdp_optimizer *optimizer);
 FSDP_API void fsdp_optimizer_set_lr(fsdp_optimizer *optimizer, double lr);
 /** Set the learning rate of one group for the next steps. */
 FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, double lr);
-/** Get the learning rate of one group. */
+/** Get the learning rate of one group: param_groups[group]["lr"]. */
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
+/** Get the rate that the latest step of one group used. Schedule-Free AdamW computes it from the
+ * group's learning rate and warmup_steps: it is schedulefree's `scheduled_lr`, which is 0 before
+ * the first step. For all other optimizers this is fsdp_optimizer_lr(). */
+FSDP_API double fsdp_optimizer_scheduled_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 
 /** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd",

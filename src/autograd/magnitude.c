@@ -97,7 +97,6 @@ static bool check_weight(fsdp_scope *s, const fsdp_adapted_weight *weight)
 {
     static const char *const names[] = {"w", "a", "b"};
     const fsdp_tensor *w = weight->w, *a = weight->a, *b = weight->b;
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
     char w_text[FSDP_SHAPE_TEXT], a_text[FSDP_SHAPE_TEXT], b_text[FSDP_SHAPE_TEXT];
     if (!fsdp_check_floats(s, norm_op, (fsdp_tensor *const[]){weight->w, weight->a, weight->b},
                            names, a ? 3 : 1))
@@ -109,11 +108,6 @@ static bool check_weight(fsdp_scope *s, const fsdp_adapted_weight *weight)
                          fsdp_shape_text(w->ndim, w->shape, w_text),
                          a ? fsdp_shape_text(a->ndim, a->shape, a_text) : "none",
                          b ? fsdp_shape_text(b->ndim, b->shape, b_text) : "none");
-    if (fsdp_scope_ok(s) && k && !k->norms_of_squares)
-        fsdp_scope_check(s, fsdp_error(FSDP_ERR_UNSUPPORTED,
-                                       "%s: this device does not compute the norms of DoRA; use "
-                                       "the device cpu",
-                                       norm_op));
     return fsdp_scope_ok(s);
 }
 
@@ -206,7 +200,6 @@ static bool check_magnitudes(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *magnitu
     static const char *const names[] = {"x", "magnitudes", "bias"};
     const char *op = magnitudes_op.name;
     char x_text[FSDP_SHAPE_TEXT], m_text[FSDP_SHAPE_TEXT];
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!fsdp_check_floats(s, op, (fsdp_tensor *const[]){x, magnitudes, bias}, names,
                            bias ? 3 : 2) ||
         !fsdp_check_inputs(s, op, &norms, 1))
@@ -217,10 +210,6 @@ static bool check_magnitudes(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *magnitu
                          fsdp_shape_text(magnitudes->ndim, magnitudes->shape, m_text));
     else if (norms->dtype != FSDP_DTYPE_F32)
         fsdp_scope_error(s, op, "norms is %s, not float32", fsdp_dtype_name(norms->dtype));
-    else if (k && !k->scale_columns)
-        fsdp_scope_check(s, fsdp_error(FSDP_ERR_UNSUPPORTED,
-                                       "%s: this device does not compute DoRA; use the device cpu",
-                                       op));
     return fsdp_scope_ok(s) &&
            fsdp_check_same_shape(s, op, magnitudes, "magnitudes", norms, "norms") &&
            (!bias || fsdp_check_same_shape(s, op, magnitudes, "magnitudes", bias, "bias"));

@@ -26,8 +26,7 @@ typedef struct fsdp_adapted_weight {
 } fsdp_adapted_weight;
 
 /* Return the norms of the N rows of the weight (its columns if it is transposed): a tensor [N] of
- * float32, through which no gradient flows. Fails with FSDP_ERR_UNSUPPORTED on a device that does
- * not have the kernels. */
+ * float32, through which no gradient flows. */
 fsdp_tensor *fsdp_weight_norm(fsdp_scope *s, const fsdp_adapted_weight *weight);
 /* Return x [T, N] with column j multiplied by magnitudes[j] / norms[j], plus the bias. `magnitudes`
  * and `bias` (NULL: none) are [N] and have the dtype of x. norms [N] is float32 and a constant. A

@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/nn/adapter.h"
 #include "src/nn/float8_weight.h"
 
 enum {
@@ -70,6 +71,19 @@ static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
     return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
 }
 
+/* DoRA multiplies the product of the weight and that of the adapter by the same factors, in a
+ * function that has no float8 products: fsdp_adapter_apply(). */
+static fsdp_status refuse_dora(const char *path)
+{
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "float8: '%s' has an adapter of DoRA (use_dora, --use-dora), whose products "
+                      "are not computed in float8; LoRA's are, so leave out use_dora, or leave out "
+                      "the layer by filter_fqns (--float8-filter-fqns)",
+                      path);
+}
+
+/* Convert the layer `m` if the configuration selects it. The matrices of an adapter keep their
+ * dtype: they are small, and their rank is rarely a multiple of MULTIPLE. */
 static fsdp_status convert(const char *path, fsdp_module *m, void *arg)
 {
     conversion *c = arg;
@@ -78,6 +92,8 @@ static fsdp_status convert(const char *path, fsdp_module *m, void *arg)
         return FSDP_OK;
     fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
     const int64_t n = weight->shape[0], k = weight->shape[1];
+    if (weight->in_adapter)
+        return FSDP_OK;
     const bool is_first = c->n_linear++ == 0;
     /* In every model here, the last linear layer is the head, which was left out above. So
      * filter_first_and_last leaves out only one more layer, the first. */
@@ -88,6 +104,8 @@ static fsdp_status convert(const char *path, fsdp_module *m, void *arg)
     } else if (c->filters_small && is_small(c->config->recipe, n, k)) {
         c->n_small++;
     } else {
+        if (fsdp_adapter_has_magnitudes(weight))
+            return refuse_dora(path);
         c->n_converted++;
         return fsdp_parameter_set_float8(weight, c->config->recipe,
                                          c->config->enable_fsdp_float8_all_gather);
@@ -129,11 +147,7 @@ static fsdp_status check_model(fsdp_module *model)
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
         const fsdp_parameter *p = list.items[i].parameter;
-        if (p->adapter)
-            status = fsdp_error(FSDP_ERR_UNSUPPORTED,
-                                "float8: '%s' has an adapter; float8 is for training whole weights",
-                                list.items[i].name);
-        else if (p->owner || p->data)
+        if (p->owner || p->data)
             status = fsdp_error(FSDP_ERR_STATE,
                                 "float8: '%s' has memory already: convert the model before it is "
                                 "sharded",
@@ -153,12 +167,12 @@ static fsdp_status check_result(const conversion *c, const fsdp_module *model)
                               c->config->filter_fqns[i], fsdp_module_class(model));
     if (c->n_converted)
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_INVALID,
-        "float8: no layer of this %s would be computed in float8: it has %zu linear "
-        "layers besides the head, %zu of them are filtered by name, %zu have features "
-        "that are no multiples of 16, and %zu are left out as too small",
-        fsdp_module_class(model), c->n_linear, c->n_filtered, c->n_odd, c->n_small);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "float8: no layer of this %s would be computed in float8: it has %zu linear "
+                      "layers besides the head (a Conv1D, as in GPT-2, is none), %zu of them are "
+                      "filtered by name, %zu have features that are no multiples of 16, and %zu "
+                      "are left out as too small",
+                      fsdp_module_class(model), c->n_linear, c->n_filtered, c->n_odd, c->n_small);
 }
 
 fsdp_status fsdp_convert_to_float8_training(fsdp_module *model,

@@ -527,22 +527,19 @@ typedef struct fsdp_kernels {
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
     /* Compute y[t][j] = x[t][j] * factors[j] + bias[j]. x and y [rows, width] have `dtype` and may
-     * be the same array. bias [width] of `dtype` may be NULL. NULL on devices that do not have this
-     * kernel. */
+     * be the same array. bias [width] of `dtype` may be NULL. */
     void (*scale_columns)(fsdp_kernel_context *c, void *y, const void *x, fsdp_dtype dtype,
                           const float *factors, const void *bias, int64_t rows, int64_t width);
     /* Compute out[j] = beta out[j] + the sum over the rows t of x[t][j] * y[t][j] * factors[j]. x
-     * and y [rows, width] have `dtype`, and out [width] has out_dtype. NULL on devices that do not
-     * have this kernel. */
+     * and y [rows, width] have `dtype`, and out [width] has out_dtype. */
     void (*column_dots)(fsdp_kernel_context *c, void *out, fsdp_dtype out_dtype, float beta,
                         const void *x, const void *y, fsdp_dtype dtype, const float *factors,
                         int64_t rows, int64_t width);
-    /* Set norms[i] to the square root of squares[i], rounded to `dtype`. NULL on devices that do
-     * not have this kernel. */
+    /* Set norms[i] to the square root of squares[i], rounded to `dtype`. */
     void (*norms_of_squares)(fsdp_kernel_context *c, float *norms, const double *squares,
                              fsdp_dtype dtype, int64_t n);
     /* Set factors[i] to magnitudes[i] / norms[i], and reciprocals[i] to 1 / norms[i]. Both are 0 if
-     * norms[i] is 0. magnitudes [n] has `dtype`. NULL on devices that do not have this kernel. */
+     * norms[i] is 0. magnitudes [n] has `dtype`. */
     void (*magnitude_factors)(fsdp_kernel_context *c, float *factors, float *reciprocals,
                               const void *magnitudes, fsdp_dtype dtype, const float *norms,
                               int64_t n);

@@ -29,9 +29,35 @@ void fsdp_adapter_set_norms(const fsdp_parameter *weight, fsdp_tensor *norms)
     weight->adapter->norms = norms;
 }
 
+/* Return true if the module of a matrix, lora_A or lora_B, is a unit of its own. */
+static bool is_own_unit(const fsdp_parameter *matrix)
+{
+    return matrix->home && matrix->home->n_hooks;
+}
+
+/* The norms need both matrices together with the weight, so all three must be in one unit. */
+static bool check_units(fsdp_scope *s, const fsdp_adapter *adapter)
+{
+    const fsdp_parameter *own = is_own_unit(adapter->a)   ? adapter->a
+                                : is_own_unit(adapter->b) ? adapter->b
+                                                          : NULL;
+    char path[256];
+    if (!own)
+        return true;
+    fsdp_scope_check(
+        s, fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "'%s' is a unit of its own, but DoRA (use_dora) computes norms, which need "
+                      "lora_A, lora_B and the weight together; call fsdp_fully_shard() for the "
+                      "block that contains the layer, not for the matrices of its adapter",
+                      fsdp_module_path(own->home, path, sizeof path)));
+    return false;
+}
+
 fsdp_tensor *fsdp_adapter_norms(fsdp_scope *s, const fsdp_parameter *weight)
 {
     const fsdp_adapter *adapter = weight->adapter;
+    if (!check_units(s, adapter))
+        return NULL;
     return fsdp_weight_norm(s, &(fsdp_adapted_weight){.w = fsdp_read(s, weight),
                                                       .a = fsdp_read(s, adapter->a),
                                                       .b = fsdp_read(s, adapter->b),
@@ -49,7 +75,7 @@ static void matrix_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
 static fsdp_tensor *multiply(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *matrix)
 {
     fsdp_module *home = (fsdp_module *)(uintptr_t)matrix->home;
-    if (!home || !home->n_hooks)
+    if (!is_own_unit(matrix))
         return fsdp_linear(s, x, fsdp_read(s, matrix), NULL);
     return fsdp_module_call(s, home, matrix_forward, (fsdp_args){.t = {x}, .n = 1}).t[0];
 }

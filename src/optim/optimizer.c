@@ -183,7 +183,13 @@ double fsdp_optimizer_lr(const fsdp_optimizer *o, int group)
     if (group < 0 || (size_t)group >= o->n_groups)
         return 0.0;
     const double *lr = o->class->lr(&o->groups[group]);
-    return lr && !o->class->begin_group ? *lr : own_lr(o, group);
+    return lr ? *lr : own_lr(o, group);
+}
+
+double fsdp_optimizer_scheduled_lr(const fsdp_optimizer *o, int group)
+{
+    const bool schedules = o->class->begin_group && group >= 0 && (size_t)group < o->n_groups;
+    return schedules ? own_lr(o, group) : fsdp_optimizer_lr(o, group);
 }
 
 int fsdp_optimizer_n_groups(const fsdp_optimizer *o)

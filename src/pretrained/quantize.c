@@ -73,6 +73,12 @@ static fsdp_status quantize(application *a, const char *path, fsdp_parameter *we
             "'%s.weight' is in NF4 in the files of the model, so it cannot be trained "
             "(--lora-modules-to-save)",
             path);
+    if (weight->float8)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "'%s.weight' is in NF4 in the files of the model, so its products are not "
+            "computed in float8; leave out --float8-recipe",
+            path);
     a->n++;
     return fsdp_parameter_set_quantized(weight, how);
 }
@@ -153,7 +159,8 @@ fsdp_status fsdp_quantize_apply(fsdp_module *model, const fsdp_quantize_options 
         return fsdp_error(
             FSDP_ERR_INVALID,
             "--load-in-4bit: this %s has no linear layer that could be stored in 4 bits "
-            "(Conv1D layers, as in GPT-2, and heads keep their dtype)",
+            "(Conv1D layers, as in GPT-2, and heads keep their dtype); without --load-in-4bit, an "
+            "adapter (--lora-r) is trained over weights in the dtype of their files",
             fsdp_module_class(model));
     return FSDP_OK;
 }

@@ -23,7 +23,10 @@
  *   device, the rank waits for both devices: fsdp_devices_synchronize().
  * - If a kernel fails after its call has returned, the next wait and all waits after it return
  *   the error. As with CUDA, the device is then unusable: results that were computed after the
- *   failure must not be used, and fsdp_tensor_data() returns NULL.
+ *   failure must not be used, and fsdp_tensor_data() returns NULL. If a kernel could not be started
+ *   because there was no memory for it, only the next wait (or the next kernel that returns a
+ *   status) returns the error. Results that were computed before this wait must not be used, but
+ *   the device is usable again.
  *
  * Results depend neither on the device's delays nor on the number of waits. */
 #pragma once

@@ -39,9 +39,17 @@ static bool cuda_is_bf16_supported(const fsdp_device *device)
     return true;
 }
 
+/* Wait for the kernels. Return a failure, which the context then forgets if memory was missing: see
+ * fsdp_cuda_report(). */
+static fsdp_status wait_for_kernels(fsdp_cuda_context *c)
+{
+    const fsdp_status status = fsdp_cuda_synchronize(c);
+    return status == FSDP_OK ? FSDP_OK : fsdp_cuda_report(c);
+}
+
 static fsdp_status cuda_synchronize(const fsdp_device *device)
 {
-    return fsdp_cuda_synchronize(context_of(device));
+    return wait_for_kernels(context_of(device));
 }
 
 /* --- events --- */
@@ -52,6 +60,8 @@ typedef struct cuda_event {
     cudaEvent_t event;
 } cuda_event;
 
+/* Another thread may call this, so the context keeps the failure for the thread that started the
+ * kernels. */
 static fsdp_status event_synchronize(fsdp_event *event)
 {
     const cuda_event *e = (const void *)event;
@@ -74,7 +84,8 @@ static fsdp_event *cuda_record(const fsdp_device *device)
         fsdp_free(e);
         (void)cudaGetLastError();
         if (fsdp_cuda_synchronize(c) != FSDP_OK)
-            return NULL; /* no error is returned here, because each later wait returns it */
+            return NULL; /* no error is returned here, because the next wait of the device returns
+                            it */
         return NULL;
     }
     e->base = (fsdp_event){event_synchronize, event_destroy};
@@ -103,7 +114,7 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
         fsdp_cuda_check(
             c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, fsdp_cuda_stream(c)),
             "copy to the host");
-    return fsdp_cuda_synchronize(c);
+    return wait_for_kernels(c);
 }
 
 /* Any thread may call this while kernels run. cudaMemcpy() uses the legacy stream, and neither the

@@ -254,7 +254,8 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     add_step(&t->sum, &result, seconds);
     if (result.skipped)
         report_skipped(t, &result, progress);
-    lr = fsdp_optimizer_lr(t->loop.optimizer, 0); /* Adafactor may have chosen another rate */
+    /* Adafactor and Schedule-Free AdamW may have used another rate. */
+    lr = fsdp_optimizer_scheduled_lr(t->loop.optimizer, 0);
     fsdp_monitor_step_end(t->monitor, t->step, seconds, result.data_s);
     fsdp_trainer_check_monitor(t);
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));

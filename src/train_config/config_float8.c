@@ -66,11 +66,11 @@ fsdp_status fsdp_train_float8_check(const fsdp_train_config *c, const fsdp_optio
             "--float8-enable-fsdp-all-gather: needs --float8-recipe tensorwise, whose "
             "weights have one scale; %s has several",
             name);
-    if (fsdp_train_has_lora(c) || c->adapter)
+    if (c->quantize.load_in_4bit)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--float8-recipe %s: is for training whole weights, not with %s, which "
-                          "freezes them",
-                          name, c->adapter ? "--adapter" : "--lora-r");
+                          "--float8-recipe %s: computes products of weights in 8 bits, not with "
+                          "--load-in-4bit, which stores weights in 4 bits; leave out one of both",
+                          name);
     return FSDP_OK;
 }
 

@@ -202,7 +202,16 @@ TEST_RANKS(loaders_and_schedules_are_checked, 2)
     ASSERT_F32(fsdp_optimizer_lr(optimizer, 0), 0);
     ASSERT_OK(fsdp_accelerator_scheduler_step(a, scheduler));
     ASSERT_F32(fsdp_accelerated_scheduler_last_lr(scheduler), 0.0005);
+    /* The learning rate of Schedule-Free AdamW is there before its first step, as in
+     * param_groups. */
+    fsdp_optimizer *schedule_free;
+    ASSERT_OK(fsdp_schedule_free_adamw_create(model, NULL, &schedule_free));
+    ASSERT_OK(fsdp_accelerator_prepare_optimizer(a, schedule_free));
+    ASSERT_OK(fsdp_accelerator_prepare_scheduler(a, schedule_free, &schedule, &scheduler));
+    ASSERT_OK(fsdp_accelerator_scheduler_step(a, scheduler));
+    ASSERT_F32(fsdp_accelerated_scheduler_last_lr(scheduler), 0.00125);
     fsdp_dataset_close(dataset);
+    fsdp_optimizer_destroy(schedule_free);
     fsdp_optimizer_destroy(optimizer);
     fsdp_module_destroy(model);
     fsdp_accelerator_destroy(a);

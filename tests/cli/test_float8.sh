@@ -36,6 +36,16 @@ done
 run train $common --max-steps 4 --gradient-accumulation-steps 4 --output plain
 check and_other_bits_than_without_float8 sh -c '! cmp -s one/model.safetensors plain/model.safetensors'
 
+# --- an adapter over frozen weights in float8 ---
+lora="--lora-r 4 --lora-target-modules all-linear"
+run train $common $lora $gathered --gradient-accumulation-steps 2 --max-steps 3 --output adapter
+expect an_adapter_trains 0 '^float8: 14 linear layers, recipe tensorwise, gathered in float8$' out
+run launch -n 2 train $common $lora $gathered --max-steps 3 --output adapter2
+expect an_adapter_trains_on_2_ranks 0
+check it_has_the_same_bits_on_2_ranks cmp adapter/adapter_model.safetensors adapter2/adapter_model.safetensors
+run train $common $lora --gradient-accumulation-steps 2 --max-steps 3 --output adapter_bf16
+check and_other_bits_than_over_weights_in_bfloat16 sh -c '! cmp -s adapter/adapter_model.safetensors adapter_bf16/adapter_model.safetensors'
+
 # --- resuming ---
 run train $common $gathered --max-steps 6 --save-steps 3 --output whole
 expect it_saves_checkpoints 0
@@ -54,7 +64,11 @@ expect a_plan_of_bf16 0
 cp out bf16.json
 run $plan $gathered
 expect a_plan_of_float8 0
-check which_gathers_less awk "BEGIN { exit !($(sed -n 's/.*"all_gather_bytes": \([0-9]*\).*/\1/p' out | sort -n | tail -n 1) < $(sed -n 's/.*"all_gather_bytes": \([0-9]*\).*/\1/p' bf16.json | sort -n | tail -n 1)) }"
+gathered_bytes() { sed -n 's/.*"all_gather_bytes": \([0-9]*\).*/\1/p' "$1" | sort -n | tail -n 1; }
+check which_gathers_less awk "BEGIN { exit !($(gathered_bytes out) < $(gathered_bytes bf16.json)) }"
+run $plan $gathered $lora
+expect a_plan_of_an_adapter 0
+check which_gathers_frozen_weights_in_float8 awk "BEGIN { exit !($(gathered_bytes out) < $(gathered_bytes bf16.json)) }"
 
 # --- Accelerate ---
 cat >acc.yaml <<END
@@ -77,7 +91,8 @@ refuse() {
     if [ "$rc" -eq 0 ]; then bad "$name" "it succeeded"; else expect "$name" "$rc" "$text"; fi
 }
 refuse rowwise_is_not_gathered '\-\-float8-enable-fsdp-all-gather: needs --float8-recipe tensorwise' --float8-recipe rowwise --float8-enable-fsdp-all-gather
-refuse an_adapter 'not with --lora-r' --float8-recipe tensorwise --lora-r 4
+refuse weights_in_4_bits "not with --load-in-4bit" --float8-recipe tensorwise --lora-r 4 --load-in-4bit
+refuse dora "q_proj. has an adapter of DoRA" --float8-recipe tensorwise --lora-r 4 --use-dora
 refuse a_filter_without_a_layer "--float8-filter-fqns.: 'mpl' is part of the name of no layer" --float8-recipe tensorwise --float8-filter-fqns mpl
 refuse only_small_layers '14 are left out as too small' --float8-recipe tensorwise --float8-filter-fqns auto_filter_small_kn
 refuse flags_without_a_recipe 'has no effect without --float8-recipe' --float8-filter-fqns mlp

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Training on the emulated card with narrow states, Muon, Schedule-Free AdamW, NF4 and float8: the
+# Training on the emulated card with narrow states, Muon, Schedule-Free AdamW, NF4, DoRA and float8: the
 # losses are near those of the CPU, and two ranks that share a card give the bits of one. Accesses of
 # device memory by the host are checked (EMU_PROTECT), because these options exchange data with the
 # host.
@@ -46,7 +46,7 @@ compare schedule_free 1e-5 model.safetensors --optimizer schedule_free_adamw
 compare stochastic_rounding 1e-2 model.safetensors --bf16 --master-dtype bfloat16 --optimizer-state-dtype bfloat16 --bf16-stochastic-round
 compare adamw_8bit 1e-4 model.safetensors --optimizer adamw_8bit
 compare muon 1e-3 model.safetensors --optimizer muon
-compare nf4 1e-5 adapter_model.safetensors --load-in-4bit --bnb-4bit-use-double-quant --lora-r 4 --lora-target-modules all-linear
+compare nf4_and_dora 1e-5 adapter_model.safetensors --load-in-4bit --bnb-4bit-use-double-quant --lora-r 4 --lora-target-modules all-linear --use-dora
 compare float8 1e-2 model.safetensors --bf16 --float8-recipe tensorwise --float8-enable-fsdp-all-gather
 compare float8_rowwise 1e-2 model.safetensors --bf16 --float8-recipe rowwise
 

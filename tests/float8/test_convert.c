@@ -69,6 +69,23 @@ TEST(names_filter_layers)
     fsdp_module_destroy(model);
 }
 
+/* The rank is a multiple of 16, so only their being in an adapter leaves the matrices out. */
+TEST(the_matrices_of_an_adapter_are_left_out)
+{
+    fsdp_module *model;
+    size_t n;
+    const fsdp_float8_linear_config config = {.enable_fsdp_float8_all_gather = true};
+    const fsdp_lora_config lora = {.r = 16, .target_pattern = "all-linear"};
+    ASSERT_OK(open_llama(32, &model));
+    ASSERT_OK(fsdp_lora_apply(model, &lora));
+    ASSERT_OK(fsdp_convert_to_float8_training(model, &config, &n));
+    ASSERT_INT((int64_t)n, 14);
+    ASSERT(is_converted(model, "model.layers.0.self_attn.q_proj"));
+    ASSERT(!is_converted(model, "model.layers.0.self_attn.q_proj.lora_A"));
+    ASSERT(!is_converted(model, "model.layers.0.self_attn.q_proj.lora_B"));
+    fsdp_module_destroy(model);
+}
+
 /* Accelerate leaves out the first and the last linear layer; the last is the head. */
 TEST(the_first_layer_may_be_left_out)
 {
@@ -105,11 +122,11 @@ TEST(mistakes_are_refused)
     config.recipe = FSDP_FLOAT8_TENSORWISE; /* all layers are small */
     ASSERT_ERROR(fsdp_convert_to_float8_training(model, &config, NULL), FSDP_ERR_INVALID,
                  "14 are left out as too small");
-    const fsdp_lora_config lora = {.r = 2};
-    ASSERT_OK(fsdp_lora_apply(model, &lora));
+    const fsdp_lora_config dora = {.r = 2, .use_dora = true};
+    ASSERT_OK(fsdp_lora_apply(model, &dora));
     config = (fsdp_float8_linear_config){0};
     ASSERT_ERROR(fsdp_convert_to_float8_training(model, &config, NULL), FSDP_ERR_UNSUPPORTED,
-                 "adapter");
+                 "'model.layers.0.self_attn.q_proj' has an adapter of DoRA");
     fsdp_module_destroy(model);
 
     ASSERT_OK(open_llama(32, &model));

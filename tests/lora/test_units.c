@@ -85,10 +85,11 @@ static fsdp_status shard_block(const char *path, fsdp_module *m, void *arg)
     return fsdp_fully_shard(m, s->group, s->device, NULL);
 }
 
-static fsdp_status open_model(const scale *size, division how, fsdp_group *group,
+static fsdp_status open_model(const scale *size, division how, bool use_dora, fsdp_group *group,
                               fsdp_device *device, fsdp_module **model)
 {
-    const fsdp_lora_config lora = {.r = 4, .lora_alpha = 8, .target_pattern = "all-linear"};
+    const fsdp_lora_config lora = {
+        .r = 4, .lora_alpha = 8, .target_pattern = "all-linear", .use_dora = use_dora};
     sharding s = {how, group, device};
     fsdp_model_config config;
     FSDP_TRY(fsdp_model_config_preset(size->preset, &config));
@@ -183,7 +184,7 @@ static void train(fsdp_test *t, const scale *size, division how, run_result *r)
     fsdp_comm_counters before = {0};
     double cpu = 0.0;
     ASSERT_OK(fsdp_rank_device_create(t->group, &(fsdp_device_options){.threads = 1}, &device));
-    ASSERT_OK(open_model(size, how, t->group, device, &model));
+    ASSERT_OK(open_model(size, how, false, t->group, device, &model));
     fsdp_sgd_options sgd = fsdp_sgd_defaults();
     sgd.lr = 0.05;
     ASSERT_OK(fsdp_sgd_create(model, &sgd, &optimizer));
@@ -276,4 +277,28 @@ TEST_RANKS(adapters_as_units_train_to_the_same_bits_at_4_ranks, 4)
     compare_divisions(t);
     CHECK_HERE();
     measure(t);
+}
+
+/* DoRA needs the matrices of an adapter together with the weight. The error names the unit and says
+ * what to do, both when norms are computed before training and in a forward. */
+TEST_RANKS(dora_with_matrices_as_units_is_refused_by_name, 2)
+{
+    static const scale small = {"TinyLlama-1.1B", 1, 24, 36, 13, 1, 0};
+    static const char said[] =
+        "'model.layers.0.self_attn.q_proj.lora_A' is a unit of its own, but DoRA";
+    for (division how = UNIT_PER_BLOCK; how < DIVISIONS; how++) {
+        fsdp_device *device;
+        fsdp_module *model;
+        fsdp_tape *tape;
+        double loss;
+        ASSERT_OK(fsdp_rank_device_create(t->group, &(fsdp_device_options){.threads = 1}, &device));
+        ASSERT_OK(open_model(&small, how, true, t->group, device, &model));
+        ASSERT_OK(fsdp_tape_create(&tape));
+        ASSERT_ERROR(fsdp_lora_init_magnitudes(model), FSDP_ERR_UNSUPPORTED, said);
+        ASSERT_ERROR(take_step(&small, model, device, tape, t->group, 0, &loss),
+                     FSDP_ERR_UNSUPPORTED, said);
+        fsdp_tape_destroy(tape);
+        fsdp_module_destroy(model);
+        fsdp_device_destroy(device);
+    }
 }

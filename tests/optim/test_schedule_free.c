@@ -289,6 +289,8 @@ TEST_RANKS(schedule_free_adamw_steps_only_in_training, 2)
     options.warmup_steps = 4;
     open_small(t, &options, &s);
     CHECK_HERE();
+    ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025);
+    ASSERT(fsdp_optimizer_scheduled_lr(s.o, 0) == 0.0); /* schedulefree's, before the first step */
     ASSERT_OK(fsdp_optimizer_init_state(s.o));
     ASSERT_OK(shards_full(fsdp_optimizer_state(s.o, s.p, "z"), z));
     ASSERT_OK(shards_full(fsdp_parameter_local(s.p), before));
@@ -304,7 +306,8 @@ TEST_RANKS(schedule_free_adamw_steps_only_in_training, 2)
     const fsdp_schedule_free_options *now = &fsdp_optimizer_group_options(s.o, 0)->schedule_free;
     ASSERT_INT(now->k, 1);
     ASSERT(now->scheduled_lr == 0.0025 / 4 && now->lr_max == 0.0025 / 4);
-    ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025 / 4);
+    ASSERT(fsdp_optimizer_lr(s.o, 0) == 0.0025);
+    ASSERT(fsdp_optimizer_scheduled_lr(s.o, 0) == 0.0025 / 4);
     const double sum = now->weight_sum;
     ASSERT(sum == now->lr_max * now->lr_max);
     ASSERT_OK(fsdp_optimizer_step(s.o, 1.0f));

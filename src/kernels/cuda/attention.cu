@@ -161,7 +161,7 @@ static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *a
         append_tiles(&list, args, p, true, kernels->k_tile);
     *out = fsdp_cuda_upload_for(c, key.at, key.bytes, list.at, (size_t)list.n * sizeof *list.at);
     fsdp_free(list.at);
-    return *out ? FSDP_OK : fsdp_cuda_status(c);
+    return *out ? FSDP_OK : fsdp_cuda_report(c);
 }
 
 /* Copy the lists of tiles to the device, unless an earlier call has copied equal lists. Store the
@@ -274,13 +274,14 @@ extern "C" fsdp_status fsdp_cuda_attention(fsdp_kernel_context *context,
                                            const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
+    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, false);
     FSDP_TRY(upload_tiles(c, args, kernels, false, &p));
     if (p.n_q_tiles)
         kernels->forward(c, p);
     fsdp_cuda_launched(c, "attention");
-    return fsdp_cuda_status(c);
+    return fsdp_cuda_report(c);
 }
 
 /* Reserve scratch memory for the arrays that only backward needs, and store their addresses in
@@ -298,15 +299,18 @@ static fsdp_status reserve_backward(fsdp_cuda_context *c, const fsdp_attention_a
                                          (size_t)kernels->n_parts * (size_t)p->part_ld
                                    : 0;
     p->delta = (float *)fsdp_cuda_scratch(c, (2 * delta + parts) * sizeof(float));
+    if (!p->delta)
+        return fsdp_cuda_report(c);
     p->lse2 = p->delta + delta;
     p->bias_parts = p->d_bias ? p->delta + 2 * delta : NULL;
-    return p->delta ? FSDP_OK : fsdp_cuda_status(c);
+    return FSDP_OK;
 }
 
 extern "C" fsdp_status fsdp_cuda_attention_backward(fsdp_kernel_context *context,
                                                     const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
+    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     add_gradients(args, &p);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, true);
@@ -322,5 +326,5 @@ extern "C" fsdp_status fsdp_cuda_attention_backward(fsdp_kernel_context *context
                     kernels->q_tile, kernels->step, kernels->n_parts);
     }
     fsdp_cuda_launched(c, "attention_backward");
-    return fsdp_cuda_status(c);
+    return fsdp_cuda_report(c);
 }

@@ -69,6 +69,9 @@ bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return true;
+    /* The runtime would return this error again from the next cudaGetLastError(), as if the next
+     * kernel had failed. */
+    (void)cudaGetLastError();
     fsdp_cuda_fail(c, cuda_error(c, error, what));
     return false;
 }
@@ -81,6 +84,14 @@ bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what)
 fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c)
 {
     return c->failure.status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&c->failure);
+}
+
+fsdp_status fsdp_cuda_report(fsdp_cuda_context *c)
+{
+    const fsdp_status status = fsdp_cuda_status(c);
+    if (status == FSDP_ERR_NOMEM)
+        c->failure = (fsdp_saved_error){0};
+    return status;
 }
 
 fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c)

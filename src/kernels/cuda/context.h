@@ -9,7 +9,9 @@
  * context's stream and returns before they have run. Note [Streams] in src/tensor/device.h requires
  * that a slot copies all its arguments in host memory: scalars are passed as arguments of the
  * kernels, and arrays are copied by fsdp_cuda_upload(). Most slots return nothing, so the context
- * keeps the first error of a launch or a copy, and fsdp_cuda_synchronize() returns it.
+ * keeps the first error of a launch or a copy, and fsdp_cuda_synchronize() returns it. The failure
+ * of an allocation is kept only until fsdp_cuda_report() has returned it, because the card is still
+ * usable. All other failures are kept until the context is closed.
  *
  * All kernels are deterministic. The division of the work and the order in which sums are added
  * depend only on shapes, never on the number of multiprocessors of the card. No kernel adds floats
@@ -79,7 +81,10 @@ bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
 void fsdp_cuda_fail(fsdp_cuda_context *c, fsdp_status status);
 /* Return the failure that the context keeps, with its message, or FSDP_OK. Does not wait. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
-/* Wait until all kernels of the stream have run. */
+/* Return the failure as fsdp_cuda_status() does, and forget it if it is FSDP_ERR_NOMEM. The caller
+ * must pass the failure on to the code that started the kernels: their results are undefined. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_report(fsdp_cuda_context *c);
+/* Wait until all kernels of the stream have run, and return the failure that the context keeps. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
 
 /* Return `bytes` bytes of device memory, aligned to 256 bytes, for the kernels that the caller is

@@ -21,7 +21,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
     const size_t bytes = fsdp_gemm_plan_workspace(plan);
     void *workspace = bytes ? fsdp_cuda_scratch(c, bytes) : NULL;
     if (bytes && !workspace)
-        return fsdp_cuda_status(c);
+        return fsdp_cuda_report(c);
     float beta = args->beta;
     if (args->bias && !fsdp_gemm_plan_has_bias(plan)) {
         fsdp_cuda_gemm_begin(c, args);
@@ -114,6 +114,7 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
     fsdp_status status = FSDP_OK;
+    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
     if (!args->m || !args->n)
         return FSDP_OK;
     if (args->k)

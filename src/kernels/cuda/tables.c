@@ -118,5 +118,8 @@ const void *fsdp_cuda_table_end(fsdp_cuda_context *c, fsdp_cuda_table which)
     for (size_t at = 0; at < t->bytes; at += PIECE_BYTES)
         fsdp_cuda_from_host(c, (char *)t->device + at, t->host + at,
                             t->bytes - at < PIECE_BYTES ? t->bytes - at : PIECE_BYTES);
-    return fsdp_cuda_status(c) == FSDP_OK ? t->device : NULL;
+    if (fsdp_cuda_status(c) == FSDP_OK)
+        return t->device;
+    t->bytes = 0; /* the device may not have the table, so the next equal table is copied again */
+    return NULL;
 }

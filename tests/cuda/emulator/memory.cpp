@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <atomic>
 #include <deque>
 #include <map>
 
@@ -288,10 +289,23 @@ static bool try_to_allocate(void **p, size_t bytes, int device)
     return true;
 }
 
+/* The number of allocations that are still to fail: emu_fail_allocations(). */
+static std::atomic<int> failing_allocations;
+
+static bool this_allocation_fails(void)
+{
+    int n = failing_allocations;
+    while (n > 0 && !failing_allocations.compare_exchange_weak(n, n - 1))
+        ;
+    return n > 0;
+}
+
 static cudaError_t allocate(void **p, size_t bytes, int device)
 {
     EMU_RETURN_IF_BROKEN();
     *p = NULL;
+    if (bytes && this_allocation_fails())
+        return fail(cudaErrorMemoryAllocation);
     if (!bytes || try_to_allocate(p, bytes, device))
         return cudaSuccess;
     wait_for_device(); /* memory that cudaFreeAsync() is to free is free then */
@@ -431,6 +445,11 @@ void unmap_pages(int device, uintptr_t at, size_t bytes)
 } // namespace emu
 
 using namespace emu;
+
+extern "C" void emu_fail_allocations(int n)
+{
+    failing_allocations = n;
+}
 
 cudaError_t cudaMalloc(void **p, size_t n)
 {
