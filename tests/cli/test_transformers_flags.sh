@@ -7,9 +7,10 @@
 needs libyaml
 
 rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }
-script() { # FLAGS...: a command as those of run_summarization.py
-    rm -rf o o-checkpoints
-    run train --model_name_or_path tiny --from-config --train_file ids.jsonl --output_dir o --do_train \
+rows_from=ids.jsonl
+script() { # FLAGS...: a command as those of run_summarization.py, which trains on $rows_from
+    rm -rf o o-checkpoints m.jsonl
+    run train --model_name_or_path tiny --from-config --train_file "$rows_from" --output_dir o --do_train \
         --per_device_train_batch_size 4 --dataloader_num_workers 0 --metrics m.jsonl "$@"
 }
 
@@ -78,8 +79,10 @@ tail -n +$((held_back + 1)) ids.jsonl >others.jsonl
 script --validation_split_percentage 30 --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
 check a_share_of_the_rows_is_for_validation shows "^validation: $held_back rows, the first 30 % of ids\.jsonl; training has the $((rows - held_back)) rows after them$"
 losses_of >split.losses
-script --train_file others.jsonl --validation_file first.jsonl --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
+rows_from=others.jsonl
+script --validation_file first.jsonl --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
 losses_of >files.losses
+rows_from=ids.jsonl
 check as_if_they_were_in_another_file cmp -s split.losses files.losses
 check which_was_validated grep -q '^validation 1 ' files.losses
 script --validation_split_percentage 30 --validation_file first.jsonl --max_steps 1
@@ -92,11 +95,13 @@ cp first.jsonl folders/validation/rows.jsonl
 cp others.jsonl words/train-00000-of-00001.jsonl
 cp first.jsonl words/validation-00000-of-00001.jsonl
 for folder in folders words; do
-    script --train_file $folder --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
+    rows_from=$folder
+    script --max_steps 2 --dropout 0 --eval_strategy steps --eval_steps 1
     losses_of >$folder.losses
     check "rows_for_validation_are_found_in_$folder" cmp -s $folder.losses files.losses
     check "which_a_line_says_of_$folder" shows "^validation: $held_back rows of $folder"
 done
+rows_from=ids.jsonl
 
 # --- checkpoints ---
 script --max_steps 2 --save_strategy epoch --save_steps 500 --logging_strategy epoch --logging_steps 500 \
