@@ -366,8 +366,9 @@ static fsdp_status read_both(const fsdp_launch_config *c, const fsdp_options *op
     const char *key = fsdp_options_key(options, "nproc-per-node");
     FSDP_TRY(read_ranks(c, options, "nproc-per-node", c->nproc, &per_node));
     const long together = (long)per_node * c->most_nodes;
-    long total = strtol(c->num_processes, NULL, 10);
-    if (total < 1 || c->least_nodes != c->most_nodes) {
+    char *end;
+    long total = strtol(c->num_processes, &end, 10);
+    if (*end || total < 1 || c->least_nodes != c->most_nodes) {
         FSDP_TRY(read_ranks(c, options, "num-processes", c->num_processes, &shared));
         total = (long)shared * c->most_nodes;
     }
@@ -377,8 +378,7 @@ static fsdp_status read_both(const fsdp_launch_config *c, const fsdp_options *op
     return fsdp_accelerate_refuse(
         options, "num-processes", FSDP_ERR_INVALID,
         "%s contradicts %s %s: num_processes counts the ranks of all hosts, nproc_per_node those "
-        "of "
-        "one: %d on each of %d host%s are %ld; leave one of the two out",
+        "of one: %d on each of %d host%s are %ld; leave one of the two out",
         c->num_processes, key ? key : fsdp_options_source(options, "nproc-per-node"), c->nproc,
         per_node, c->most_nodes, c->most_nodes == 1 ? "" : "s", together);
 }

@@ -200,6 +200,8 @@ run -n two true
 expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
 run --num_processes 2 --nproc-per-node 3 true
 expect total_and_ranks_of_a_host_that_differ_are_refused 2 '^fsdp launch: --num_processes: 2 contradicts --nproc-per-node 3: .* 3 on each of 1 host are 3; leave one'
+capture "$fsdp" launch --num_processes 2x --nproc-per-node 2 true
+expect a_total_with_a_letter_is_refused 2 "^fsdp launch: --num_processes: '2x' is not allowed"
 run --num_machines 2 --nnodes 1 true
 expect two_names_of_one_option_with_different_values_are_refused 2 '^fsdp launch: --num_machines 2 contradicts --nnodes 1: both are names of the option --nnodes'
 run --num_processes 2 -n 2 true
