@@ -341,15 +341,17 @@ function waitReason(slow, known, times) {
 function computeReason(slow, fast, inTokens) {
     const scale = inTokens ? slow.tokens_per_step / fast.tokens_per_step : 1, isSmall = scale < 0.8;
     const times = splitOf(slow).compute / (splitOf(fast).compute * (isSmall ? 1 : scale));
-    const settings = differenceText(slow, fast, COSTLY), moved = slow.host && fast.host && slow.host !== fast.host;
+    const settings = differenceText(slow, fast, COSTLY), again = "activation-checkpointing";
+    const twice = settingsOf(slow)[again] === "true" && settingsOf(fast)[again] !== "true" ? " Activation checkpointing computes the forward pass again in the backward pass." : "", moved = slow.host && fast.host && slow.host !== fast.host;
     return `it computes ${times > 0 && isFinite(times) ? times.toPrecision(2) + " times as long" : "long"}`
         + (isSmall ? " in a step" : scale > 1.25 ? " for as many tokens" : "")
-        + (settings ? ": " + settings + "." : moved ? `: it ran on ${slow.host}, ${fast.name} on ${fast.host}.`
-            : "; no setting that costs time differs, and the files do not say why.");
+        + (settings ? ": " + settings + "." + twice : moved ? `: it ran on ${slow.host}, ${fast.name} on ${fast.host}.`
+            : "; no setting that costs time differs, and the files do not say why. Repeat the run to see whether its host was slower at that time.");
 }
 
 // Return {from, to} if the loss ends clearly higher than it began, or clearly higher than its
-// lowest stretch, otherwise null. "Clearly" means by more than the noise of the loss.
+// lowest stretch, otherwise null: two texts with the losses. "Clearly" means by more than the noise
+// of the loss. A stretch is a tenth of the values, or eight of them.
 function riseOf(values) {
     if (values.length < 20)
         return null;
@@ -361,8 +363,8 @@ function riseOf(values) {
     for (let i = 0; i + width <= values.length; i += Math.ceil(width / 2))
         least = Math.min(least, mean(values.slice(i, i + width)));
     if (now > 1.3 * least && now - least > 4 * noise / Math.sqrt(width) + 0.05)
-        return {from: least, to: now};
-    return now > 1.3 * values[0] && now - values[0] > 3 * noise ? {from: values[0], to: now} : null;
+        return {from: shortNumber(least) + " (its lowest stretch)", to: shortNumber(now) + " (its last)"};
+    return now > 1.3 * values[0] && now - values[0] > 3 * noise ? {from: shortNumber(values[0]) + " (its first value)", to: shortNumber(now) + " (its last stretch)"} : null;
 }
 
 function counted(n, one, several) {
@@ -392,7 +394,7 @@ function troubles(run, runs, explained) {
         found.push({kind: "bad", run, parts: [run, ": the loss of " + counted(loss.not_finite, "step is", "steps are") + " not a number."], why: []});
     const risen = loss ? riseOf(loss.mean.filter(v => v !== null)) : null;
     if (risen)
-        found.push({kind: "bad", run, parts: [run, ": the training loss has risen from " + shortNumber(risen.from) + " to " + shortNumber(risen.to) + "."],
+        found.push({kind: "bad", run, parts: [run, ": the training loss has risen from " + risen.from + " to " + risen.to + "."],
             why: ["A smaller learning rate, a longer warm-up or --max-grad-norm may help."]});
     const others = runs.filter(other => other !== run && other.total_s > 0 && other.steps > 0), share = (of, seconds) => of.total_s > 0 ? seconds / of.total_s : 0;
     const compared = of => {
@@ -451,10 +453,15 @@ function sameText(apart, margin, loss) {
         + `; less than ${percent(margin / loss)} counts as the same, since another --seed changes as much.`;
 }
 
-// Say in which settings two runs differ, or several runs whose order the reader knows. Return "" if
-// no setting differs.
+// Settings that change no loss: where tensors are, who computes them, and what is written.
+const SAME_LOSS = new Set(["threads-per-rank", "num-workers", "prefetch", "activation-checkpointing", "activation-checkpointing-every",
+    "activation-checkpointing-kind", "activation-offload", "cpu-offload", "offload-params", "sharding-strategy", "auto-wrap-policy",
+    "backward-prefetch", "forward-prefetch", "limit-all-gathers", "async-save", "save-steps", "save-total-limit", "save-strategy"]);
+
+// Say in which settings two runs differ, or several runs whose order the reader knows. Settings that
+// change no loss are left out. Return "" if no setting differs.
 function differenceOf(runs) {
-    const changed = differingSettings(runs).slice(0, 4);
+    const changed = differingSettings(runs).filter(([key]) => !SAME_LOSS.has(key)).slice(0, 4);
     if (!changed.length)
         return "";
     return runs.length === 2
@@ -479,7 +486,8 @@ function bestFinding(sorted, measured, by, result) {
     const same = sorted.filter(run => by.of(run) - by.of(first) <= margin), next = sorted[same.length];
     const going = sorted.filter(run => !["ended", "failed", "gone", "silent"].includes(run.state));
     const shown = alignedNumbers(sorted.map(by.of)), loss = run => ` with ${shown(by.of(run))} at step ${by.at(run)}`;
-    const ending = next ? ["; next is ", next, ` with ${shown(by.of(next))}.`] : ["."];
+    const more = next ? (by.of(next) - by.of(first)) / Math.abs(by.of(first)) : 0;
+    const ending = next ? ["; next is ", next, ` with ${shown(by.of(next))}${isFinite(more) ? ` (${percent(more)} more)` : ""}.`] : ["."];
     result.best = new Set(same.map(run => run.id));
     return {kind: "best", run: first,
         parts: same.length > 1 ? [`Best, with practically the same ${by.name}${by.mean}: `, ...listed(same.slice(0, 5).map(run => [run, loss(run)])),
@@ -495,16 +503,25 @@ function bestFinding(sorted, measured, by, result) {
             going.length ? "Some runs still go on." : ""]};
 }
 
+const SLOW_TIMES = 1.15; // how many times as fast the fastest run is at least, if a run is slow
+
 // Return the runs that are clearly slower than the fastest one. If these are more than half of the
 // runs, the fastest run is an exception: then return only runs that are clearly slower than the
 // median, or the slowest one.
 function slowRuns(timed, speed) {
     const sorted = [...timed].sort((a, b) => speed.of(a) - speed.of(b)), fastest = speed.of(sorted[sorted.length - 1]);
-    const slow = sorted.filter(run => fastest > 1.25 * speed.of(run));
+    const slow = sorted.filter(run => fastest > SLOW_TIMES * speed.of(run));
     if (slow.length <= sorted.length / 2)
         return slow;
-    const middle = speed.of(sorted[sorted.length >> 1]), slower = slow.filter(run => middle > 1.25 * speed.of(run));
+    const middle = speed.of(sorted[sorted.length >> 1]), slower = slow.filter(run => middle > SLOW_TIMES * speed.of(run));
     return slower.length ? slower : slow.slice(0, 1);
+}
+
+// Return the finding that no run is slow, with the speeds of the slowest and the fastest run.
+function evenFinding(timed, fast, speed) {
+    const slowest = timed.reduce((a, b) => speed.of(a) < speed.of(b) ? a : b);
+    return {kind: "", run: fast, parts: speed.of(fast) < 1.01 * speed.of(slowest) ? [`Speed: all runs are equally fast (${speed.text(fast)} over the whole time).`]
+        : ["Speed: no run is slow. The slowest is ", slowest, ` (${speed.text(slowest)} over its whole time), the fastest is `, fast, ` (${speed.text(fast)}).`], why: []};
 }
 
 const SLOW_FINDINGS = 3; // maximum number of slow runs that are explained; the other slow runs are only named
@@ -522,6 +539,8 @@ function compare(runs) {
         const speed = speedOf(timed), fast = timed.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
         const slow = slowRuns(timed, speed);
         result.slow = new Set(slow.map(run => run.id));
+        if (!slow.length)
+            found.push(evenFinding(timed, fast, speed));
         for (const run of slow.slice(0, SLOW_FINDINGS)) {
             const why = reasons(run, fast, speed.inTokens), times = (speed.of(fast) / speed.of(run)).toPrecision(2);
             explained.set(run.id, why.kinds);

@@ -236,6 +236,11 @@ function shownStep(step) {
     return step.toLocaleString("en-US");
 }
 
+// Return true if a finding says that something went wrong in the run.
+function isBad(run) {
+    return state.result.findings.some(finding => finding.kind === "bad" && finding.run === run);
+}
+
 function drawRuns() {
     const runs = state.order.map(id => state.runs.get(id));
     const measured = runs.filter(run => run.steps > 0), by = runs.length ? rankBy(runs) : null, inTokens = measured.length > 0 && countsTokens(measured);
@@ -251,7 +256,7 @@ function drawRuns() {
         ["state", HELP.state, "left"], ["step", "Optimizer steps done, of how many."], ["training loss" + (measured.length ? `, ${lastMeanText(measured)}` : ""), "Mean over the last twentieth of the steps, here. The summary of a run has the mean of its last epoch's steps, 'fsdp compare' shows that one, and --plot smooths over another window."],
         ["best validation loss", "The smallest loss of all validations."], ["at step", "The step of the smallest validation loss."],
         ["total time", "From the start of the run to its end, or until now: loading, validation and checkpoints are included."],
-        ["tokens/s", "Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than 1.25 times as many. The curve of the throughput below leaves out what is between steps."],
+        ["tokens/s", `Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than ${SLOW_TIMES} times as many. The curve of the throughput below leaves out what is between steps.`],
         ["tokens a step", "Mean over all steps, of all ranks and micro-steps, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up. Compare it only between runs with as many tokens a step."],
         ["where the time goes", `The total time, as a mean over ranks, for ${inTokens ? "1000 tokens" : "a step"}. The bars of all runs have one scale: a longer bar is a slower run.`, "left"]),
         runs.map((run, i) => {
@@ -264,7 +269,7 @@ function drawRuns() {
                 cell(best(run.best_loss), several && state.result.best.has(run.id) && by.name === "validation loss" ? "top" : ""),
                 cell(run.best_step === null ? "–" : shownStep(run.best_step)),
                 cell(duration(run.total_s)),
-                cell(rates(speeds[i]), several && state.result.slow.has(run.id) ? "low" : several && speeds[i] > 0 && speeds[i] === fastest ? "top" : ""),
+                cell(rates(speeds[i]), several && state.result.slow.has(run.id) ? "low" : several && speeds[i] > 0 && speeds[i] === fastest && !isBad(run) ? "top" : ""),
                 cell(run.tokens_per_step > 0 ? shownStep(Math.round(run.tokens_per_step)) : "–"),
                 cell(times(run.step_s)), el("td", {class: "left"}, splitBar(run, most, inTokens))],
                 {class: "pick " + (state.run === run.id ? "chosen " : "") + (state.hidden.has(run.id) ? "hid" : ""), onclick: event => {

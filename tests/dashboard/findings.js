@@ -55,6 +55,12 @@ const rate = lr => ({description: {config: {lr}}});
 r = compared(validated("a", [2.5], rate("0.001")), validated("b", [2.501], rate("0.002")), validated("c", [2.502], rate("0.001")), validated("d", [5], rate("0.3")));
 check("runs_that_are_joint_best_differ_in_order", /In this order, they differ in lr \(0\.001, 0\.002, 0\.001\)\./.test(r.text), r.text);
 check("and_the_best_differs_from_the_next_that_is_worse", /a and d differ in lr 0\.001 \(d: 0\.3\)\./.test(r.text), r.text);
+check("and_it_says_by_how_much", /next is \[d\] with 5\.000 \(100 % more\)\./.test(r.text), r.text);
+r = compared(validated("a", [2.5], {description: {config: {lr: "0.1", "activation-checkpointing": "true"}}}), validated("b", [2.6], {description: {config: {lr: "0.2", "activation-checkpointing": "false"}}}));
+check("settings_that_change_no_loss_are_not_named", /a and b differ in lr 0\.1 \(b: 0\.2\)\./.test(r.text), r.text);
+const rising = values => compared(makeRun("a", {curves: {"train/loss": {mean: values, not_finite: 0}}})).text;
+const low = Array(20).fill(2), high = Array(20).fill(5);
+check("a_loss_that_rises_names_its_stretches", /the training loss has risen from 2 \(its lowest stretch\) to 5 \(its last\)\./.test(rising([...low, ...high])), rising([...low, ...high]));
 check("one_damaged_line_is_one", /: 1 line of its file of metrics is damaged and/.test(compared(makeRun("a", {bad_lines: 1})).text), "");
 check("damaged_lines_are_several", /: 2 lines of its file of metrics are damaged and/.test(compared(makeRun("a", {bad_lines: 2})).text), "");
 
@@ -71,6 +77,14 @@ r = compared(makeRun("fast", {}, calm), ...["b", "c", "d"].map(name => makeRun(n
 check("most_runs_are_not_slow", r.names("slow").length === 1, r.names("slow"));
 r = compared(...[..."abcdef"].map(name => makeRun(name, {}, calm)), ...[..."uvwxy"].map((name, i) => makeRun(name, {step_s: 3 + i}, calm)));
 check("the_fourth_slow_run_is_only_named", r.names("slow") === "u,v,w,x,y" && /Slow, too: \[v\] and \[u\]\./.test(r.text), r.text);
+
+const saving = {description: {config: {lr: "0.1", "activation-checkpointing": "true"}}}, keeping = {description: {config: {lr: "0.1", "activation-checkpointing": "false"}}};
+r = compared(makeRun("fast", keeping, calm), makeRun("slow", {step_s: 1.2, ...saving}, calm));
+check("a_fifth_longer_is_slow_and_the_setting_is_named", r.names("slow") === "slow" && /it computes 1\.3 times as long: --activation-checkpointing is true \(fast: false\)\. Activation checkpointing computes the forward pass again/.test(r.text), r.text);
+r = compared(makeRun("fast", {}, calm), makeRun("b", {step_s: 1.1}, calm));
+check("that_no_run_is_slow_is_said", r.names("slow") === "" && /^Speed: no run is slow\. The slowest is \[b\] \(909\.1 tokens\/s over its whole time\), the fastest is \[fast\] \(1000 tokens\/s\)\./m.test(r.text), r.text);
+r = compared(makeRun("a", {}, calm), makeRun("b", {}, calm));
+check("or_that_all_are_equally_fast", /^Speed: all runs are equally fast \(1000 tokens\/s over the whole time\)\./m.test(r.text), r.text);
 
 // The table of synthetic runs: what one run has more than the other, and what the page says. The fast
 // run has 100 steps of 1 s and 1000 tokens, and 10 s outside of steps.
