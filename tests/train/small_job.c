@@ -108,7 +108,7 @@ void job_make_files(fsdp_test *t, char dir[JOB_PATH])
 }
 
 /* Train on the files in `dir` with the words of `more` (separated by spaces) as additional flags.
- */
+ * They may have --data and --validation-data of their own. */
 fsdp_status job_train_printing(fsdp_group *group, const char *dir, const char *more, FILE *out,
                                fsdp_train_result *result)
 {
@@ -117,10 +117,14 @@ fsdp_status job_train_printing(fsdp_group *group, const char *dir, const char *m
     };
     char text[4096], *argv[WORDS];
     int argc = 0;
+    char data[1024] = "", validation[1024] = "";
+    if (!strstr(more, "--data "))
+        snprintf(data, sizeof data, "--data %s/train.jsonl", dir);
+    if (!strstr(more, "--validation-data "))
+        snprintf(validation, sizeof validation, "--validation-data %s/validation.jsonl", dir);
     snprintf(text, sizeof text,
-             "train --model %s/model --from-config --data %s/train.jsonl --validation-data "
-             "%s/validation.jsonl --threads-per-rank 1 --batch-size 3 %s",
-             dir, dir, dir, more);
+             "train --model %s/model --from-config %s %s --threads-per-rank 1 --batch-size 3 %s",
+             dir, data, validation, more);
     char *rest = text;
     for (char *word; argc < WORDS - 1 && (word = strsep(&rest, " "));)
         if (*word)
