@@ -105,7 +105,7 @@ static const fsdp_option table[] = {
      .help = "a tokenizer's file (tokenizer.json, spiece.model, ...), or a folder that holds one"},
     {.name = "data", .aliases = "dataset,train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
-     .several = "--mix-data TASK:WEIGHT:PATH adds training data",
+     .several = "a folder, or a pattern in quotes, names several files",
      .help = "CSV or JSONL file, or a folder of datasets.save_to_disk(); causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
              "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
              "text with a document a line"},
@@ -126,7 +126,7 @@ static const fsdp_option table[] = {
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
-     .several = "'fsdp evaluate' measures the loss on another file",
+     .several = "a folder, or a pattern in quotes, names several files",
      .shown_default = "the rows for validation in the folder of --data, if it has some",
      .help = "rows for validation, in the same formats"},
     {.name = "validation-split-percentage", .type = FSDP_OPTION_INT,
