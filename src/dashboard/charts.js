@@ -379,7 +379,7 @@ function valueRange(lines, isLog, withoutSpikes) {
 
 // Return the lines for which the axis is made: the line of the best run, and the lines that can be
 // shown together with it. Other lines are added one by one, as long as each makes the range at most
-// four times as large.
+// three times as large.
 function nearLines(lines, isLog) {
     const map = isLog ? Math.log10 : v => v, ranges = new Map();
     for (const line of lines) {
@@ -397,7 +397,7 @@ function nearLines(lines, isLog) {
     const span = line => grown(line)[1] - grown(line)[0];
     for (let rest = known.filter(line => line !== first); rest.length;) {
         const next = rest.reduce((a, b) => span(a) <= span(b) ? a : b);
-        if (span(next) > 4 * Math.max(high - low, room))
+        if (span(next) > 3 * Math.max(high - low, room))
             break;
         [low, high] = grown(next);
         near.push(next);
@@ -415,8 +415,8 @@ function drawFarLines(frame, far, range, format) {
         const at = isAbove ? TOP + 10 + 14 * above++ : frame.bottom - 6 - 14 * below++;
         const name = line.name.length > 28 ? "…" + line.name.slice(-27) : line.name;
         const group = svg("g", {class: line.kind}, frame.root);
-        svg("text", {class: "axis far", x: frame.right - 4, y: at, "text-anchor": "end"}, group,
-            `${isAbove ? "↑" : "↓"} ${name}: ${format(low)} to ${format(high)}`);
+        const text = format(low) === format(high) ? format(low) : `${format(low)} to ${format(high)}`;
+        svg("text", {class: "axis far", x: frame.right - 4, y: at, "text-anchor": "end"}, group, `${isAbove ? "↑" : "↓"} ${name}: ${text}`);
     }
 }
 
