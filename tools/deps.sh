@@ -5,7 +5,7 @@ missing=
 for package in "$@"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
 done
-[ -z "$missing" ] && exit 0
+[ -n "$missing" ] || { echo "deps: nothing is missing"; exit 0; }
 command -v apt-get >/dev/null || { echo "deps: no apt-get here; install:$missing" >&2; exit 1; }
 sudo=
 [ "$(id -u)" -eq 0 ] || sudo=sudo

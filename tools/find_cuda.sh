@@ -19,5 +19,7 @@ release=${version:+ $((version / 1000)).$((version % 1000 / 10))}
 if [ -z "$nvcc" ]; then
     echo "cuda: headers$release in $include, but no nvcc: the tests have device cuda on an emulator, the program has none"
 else
-    echo "cuda:$release, $nvcc: built with device cuda for $code"
+    echo "cuda:$release, $nvcc: to be built with device cuda for $code"
+    # The driver makes this file where there is a card.
+    [ -e /dev/nvidiactl ] || echo "cuda: no card is visible here; 'make NVCC=' builds without device cuda, several minutes faster"
 fi

@@ -132,8 +132,8 @@ static const fsdp_option table[] = {
     {.name = "validation-split-percentage", .type = FSDP_OPTION_INT,
      PLACE(validation_split_percentage), .value = "0", .bounds = FSDP_BETWEEN(0, 99),
      .shown_default = "0, none", .metavar = "N",
-     .help = "validate with the first N percent of the rows of --data, which are then not trained, "
-             "as run_clm does without validation rows; plain text: of the documents"},
+     .help = "validate with the first N percent of the rows of --data; training has the rows after "
+             "them, as in run_clm without validation rows; plain text: of the documents"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: prefix of the model's config.json, else "
      "'summarize: ', with which T5 was trained; the FSDP tutorial's script has none: "
@@ -141,12 +141,12 @@ static const fsdp_option table[] = {
      .help = "text put before every source text or prompt; seq2seq: the saved model's config.json "
      "stores it"},
     {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
-     PLACE(text_column), .metavar = "NAME", .shown_default = "text; causal-lm: prompt if there are "
-     "prompt and completion",
+     PLACE(text_column), .metavar = "NAME", .shown_default = "text, or another usual name; "
+     "causal-lm: prompt beside completion",
      .help = "column of CSV, or key of JSONL, with the source, the prompt or the whole text"},
     {.name = "target-column", .aliases = "summary-column,completion-column",
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
-     .shown_default = "headline; causal-lm: completion, or none",
+     .shown_default = "headline, or another usual name; causal-lm: completion, or none",
      .help = "column or key with the target, or with the text after the prompt"},
     FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_train_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
@@ -818,8 +818,8 @@ static const fsdp_option table[] = {
 
 /* What --help shows without a word: the options that most runs use. */
 static const char *const first_page[] = {
-    "model and data: model data validation-data task text-column target-column task-prefix "
-    "max-seq-length max-source-length",
+    "model and data: model data validation-data validation-split-percentage task text-column "
+    "target-column task-prefix max-seq-length",
     "training: epochs max-steps batch-size gradient-accumulation-steps optimizer lr lr-schedule "
     "warmup-steps max-grad-norm",
     "memory and speed: bf16 activation-checkpointing lora-r sharding-strategy device devices",
