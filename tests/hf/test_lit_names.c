@@ -125,7 +125,8 @@ TEST(what_does_not_fit_is_named)
     static const char *const joined[] = {"transformer.h.0.attn.qkv.weight"};
     static const char *const adapter[] = {"transformer.h.0.attn.qkv.lora_A"};
     static const char *const falcon[] = {"transformer.h.0.mlp.fc.weight"};
-    static const char *const twice[] = {joined[0], "transformer.h.0.attn.attn.weight"};
+    static const char *const twice[] = {"transformer.h.0.attn.qkv.weight",
+                                        "transformer.h.0.attn.attn.weight"};
     static const char *const no_number[] = {"transformer.h.x.norm_1.weight"};
     static const char *const prefixes[] = {"model.transformer.wte.weight", "lm_head.weight"};
     static const char *const prefixed[] = {"model.transformer.wte.weight", "model.lm_head.weight"};
