@@ -18,6 +18,8 @@ beside='^tests/(autograd|base|batch|bench|checkpoint_tools|cuda|data|dcp|dtensor
 beside="$beside|\.sh$|comm/test_(failures|mpi|shm)$|cli/test_job$|fsdp/test_(divergence|divergence_shm|fully_shard|hosts)$"
 beside="$beside|train/test_(flags|resume|span_corruption)$"
 beside=${TEST_BESIDE:-$beside}
+# These run make in the build folder. It may link programs again, which others could not start meanwhile.
+makes='cli/test_(install|packages)\.sh$'
 lanes=${TEST_LANES:-3}
 dir=$(mktemp -d) || exit 1
 # timeout passes the signal on to all processes it started. A shell that waits for one sees that
@@ -162,8 +164,9 @@ all_of() {
         { run $started "$program"; for i in $(seq "$width"); do echo >&3; done; } &
     done
 }
-all_of 1 $(printf '%s\n' $chosen | grep -E -- "$beside")
-all_of $lanes $(printf '%s\n' $chosen | grep -Ev -- "$beside")
+all_of 1 $(printf '%s\n' $chosen | grep -E -- "$beside" | grep -Ev -- "$makes")
+all_of $lanes $(printf '%s\n' $chosen | grep -E -- "$makes")
+all_of $lanes $(printf '%s\n' $chosen | grep -Ev -- "$beside|$makes")
 take $lanes
 report_ended
 sort -t "$(printf '\t')" -k 2,2 -rn "$dir/times" >"$build/test-times.tsv"
