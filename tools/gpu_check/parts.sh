@@ -67,12 +67,27 @@ count_tests() {
     set -- $(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1 | tr -cd '0-9 ')
     passed=$((passed + ${1:-0})) failed=$((failed + ${2:-0})) skipped=$((skipped + ${3:-0}))
 }
+# at_a_time: prints how many commands run at a time: as many as there are cores, but at most eight
+at_a_time() { echo $((cores < 8 ? cores : 8)); }
+# conformed FILE: runs the tests of a file, and leaves the exit code in a file
+conformed() {
+    limited 40 "conformance-$1.log" "$tests" --file "$1"
+    echo $rc >"$log.rc"
+}
 part_conformance() {
     begin conformance 60
     passed=0 failed=0 skipped=0
     if has "$tests"; then
+        n=0
         for file in $(test_files); do
-            limited 40 "conformance-$file.log" "$tests" --file "$file"
+            conformed "$file" &
+            n=$((n + 1))
+            [ $((n % $(at_a_time))) -ne 0 ] || wait
+        done
+        wait
+        for file in $(test_files); do
+            log=$logs/conformance-$file.log most=40
+            rc=$(cat "$log.rc")
             count_tests
             if [ "$rc" -eq 1 ]; then fail "$file: $(grep '^FAIL' "$log" | head -n 3)"
             else judge "$file"; fi
@@ -291,13 +306,13 @@ tool_files() {
     *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention|test_narrow_states|test_nf4)$" ;;
     esac
 }
-# sanitize_all TOOL: runs eight files of tests at a time
+# sanitize_all TOOL: runs several files of tests at a time
 sanitize_all() {
     clean=0 n=0
     for file in $(tool_files "$1"); do
         sanitized "$1" "$file" &
         n=$((n + 1))
-        [ $((n % 8)) -ne 0 ] || wait
+        [ $((n % $(at_a_time))) -ne 0 ] || wait
     done
     wait
     for file in $(tool_files "$1"); do
