@@ -217,7 +217,7 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     }
     const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
                           sums_wait_for_replicas(b) || has_tables(b) ||
-                          !fsdp_param_context_is_on_one_host(b->context);
+                          !fsdp_param_context_has_one_memory(b->context);
     const int64_t section = is_whole ? 0 : section_numel(b);
     b->in_sections = section > 0;
     if (b->in_sections) {

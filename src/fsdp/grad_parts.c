@@ -2,6 +2,7 @@
 #include "src/fsdp/grad_parts.h"
 
 #include "src/base/alloc.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_terms.h"
 
@@ -35,7 +36,7 @@ fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer
 static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
-    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_memory_ranks(all->group, b->context->device);
     const size_t terms = (size_t)fsdp_grad_count_terms(b->context, all->group, all->leaves);
     const size_t bytes =
         (size_t)all->numel * fsdp_dtype_size(fsdp_grad_term_dtype(b->context, all->group));
@@ -43,14 +44,16 @@ static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *
 }
 
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
- * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
- * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. */
+ * host. Pages of host memory that no rank uses do not exist. So on meta, unless it plans for cards,
+ * count the parts of the ranks on this host, and of the other parts only what these ranks read: see
+ * Note [Memory on several hosts] in src/comm/shm.h. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
-    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_memory_ranks(all->group, b->context->device);
     const size_t part = (size_t)all->numel * sizeof(float);
-    const bool is_plan = all->group && !b->context->device->kernels;
+    const bool is_plan = all->group && !b->context->device->kernels &&
+                         b->context->device->traits != &fsdp_cuda_traits;
     return ranks * flag_bytes(b, all) + (all->has_results ? part : 0) +
            (is_plan ? here * part + bytes_of_others(b, all) : ranks * part);
 }

@@ -1,6 +1,7 @@
 /* See grad_reduce.h. */
 #include "src/fsdp/grad_reduce.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_hosts.h"
 #include "src/fsdp/grad_lanes.h"
@@ -39,6 +40,12 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
 }
 
 /* --- sums over the ranks --- */
+
+/* Return the number of ranks that share the memory of a gradient buffer. */
+static int memory_ranks(const fsdp_grad_buffer *b)
+{
+    return fsdp_group_memory_ranks(b->context->group, b->context->device);
+}
 
 static float scale_of(const fsdp_grad_buffer *b)
 {
@@ -112,8 +119,7 @@ static fsdp_status sum_source(const fsdp_grad_buffer *b, const fsdp_grad_source 
 static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                               fsdp_param *p, bool last)
 {
-    const fsdp_slice pieces =
-        fsdp_grad_pieces(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group));
+    const fsdp_slice pieces = fsdp_grad_pieces(fsdp_param_numel(p), memory_ranks(b));
     const fsdp_grad_source source = {.parts = parts,
                                      .offset = p->grad.whole->offset,
                                      .slice = parts->is_split ? &p->slice : &pieces,
@@ -141,8 +147,8 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
                                 const fsdp_param *p)
 {
     int64_t begin, end;
-    fsdp_grad_piece(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group),
-                    fsdp_group_local_rank(parts->group), &begin, &end);
+    fsdp_grad_piece(fsdp_param_numel(p), memory_ranks(b),
+                    fsdp_group_memory_rank(parts->group, b->context->device), &begin, &end);
     const fsdp_slice slice = {.first = begin, .runs = 1, .length = end - begin};
     const fsdp_grad_source source = {
         .parts = parts, .offset = p->grad.whole->offset, .slice = &slice};
@@ -155,11 +161,11 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
 static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                  const fsdp_param *p)
 {
-    const int local = fsdp_group_local_world_size(parts->group);
+    const int local = memory_ranks(b);
     if (!parts->is_split)
         return add_up_piece(b, parts, p);
-    for (int r = fsdp_group_local_rank(parts->group); r < fsdp_group_world_size(parts->group);
-         r += local)
+    for (int r = fsdp_group_memory_rank(parts->group, b->context->device);
+         r < fsdp_group_world_size(parts->group); r += local)
         FSDP_TRY(add_up_rows_of(b, parts, p, r));
     return FSDP_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 
 enum {
@@ -233,11 +234,12 @@ static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, c
 
 uint64_t fsdp_grad_rows_sent_bytes(const fsdp_grad_parts *parts, const fsdp_param *p)
 {
-    const uint64_t hosts =
-        (uint64_t)(fsdp_group_world_size(parts->group) / fsdp_group_local_world_size(parts->group));
+    const uint64_t memories = (uint64_t)(fsdp_group_world_size(parts->group) /
+                                         fsdp_group_memory_ranks(parts->group, p->context->device));
     const uint64_t rows = (uint64_t)p->grad.table.lookups, width = (uint64_t)width_of(p);
     const uint64_t list = (1 + rows) * sizeof(int32_t), table = rows * width * sizeof(float);
-    return (hosts - 1) * (list + width * sizeof(float) + table / (parts->is_split ? hosts : 1));
+    return (memories - 1) *
+           (list + width * sizeof(float) + table / (parts->is_split ? memories : 1));
 }
 
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,

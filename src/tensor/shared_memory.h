@@ -1,10 +1,11 @@
 /* Memory of a device that several ranks use: the data of shared buffers (src/comm/comm.h) on a
  * device whose memory is not host memory. One rank creates the memory, and the others attach to it.
- * The ranks are threads of one process or processes of one host. */
+ * The ranks are threads of one process or processes of one host. Ranks on other cards attach only
+ * to copy bytes to the memory: Note [Several cards] in src/comm/cards/exchange.h. */
 #pragma once
 #include <stdint.h>
 
-#include <fsdp/base.h>
+#include <fsdp/tensor.h>
 
 /* The data that a rank needs to attach to the memory. It is copied from rank to rank as bytes. */
 typedef struct fsdp_shared_memory_handle {
@@ -16,12 +17,25 @@ typedef struct fsdp_shared_memory_handle {
 } fsdp_shared_memory_handle;
 
 typedef struct fsdp_shared_memory_ops {
+    /* Set `identity` to bytes that differ for any two cards of this host. They are the same in all
+     * processes, although the card's number may differ. */
+    fsdp_status (*identify)(int device, char identity[64]);
+    /* Return true if a card of this process can write directly to the memory of the card that
+     * `identity` describes. */
+    bool (*reaches)(int device, const char identity[64]);
     /* Create `bytes` bytes of memory that are filled with zeros. Set *data to the address of the
      * memory, and fill in *handle. */
     fsdp_status (*create)(int device, size_t bytes, void **data, fsdp_shared_memory_handle *handle);
     /* Set *data to the address of the memory in this process. Return FSDP_ERR_UNSUPPORTED if the
      * memory is on another card than `device`. */
     fsdp_status (*attach)(int device, const fsdp_shared_memory_handle *handle, void **data);
+    /* Set *data to an address through which this process can copy bytes from `device` to the
+     * memory, which is on another card. */
+    fsdp_status (*attach_other)(int device, const fsdp_shared_memory_handle *handle, void **data);
+    /* Copy bytes from the memory of `device` to `dst`, which is in memory of another card, in order
+     * with the kernels of `device`. If the copy fails, the next wait for kernels returns the error.
+     */
+    void (*copy_to_other)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* Each rank that attached calls this, after its last kernel that uses the memory has run. */
     void (*detach)(const fsdp_shared_memory_handle *handle, void *data);
     /* The rank that created the memory calls this, after all other ranks have detached. */

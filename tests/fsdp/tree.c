@@ -168,7 +168,9 @@ fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group, fsdp_device
 fsdp_status trainee_open(fsdp_group *group, const char *device, fsdp_dtype dtype, trainee *t)
 {
     *t = (trainee){.group = group, .dtype = dtype};
-    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = device}, &t->device));
+    FSDP_TRY(fsdp_device_create(
+        &(fsdp_device_options){.name = device, .local_rank = fsdp_group_local_rank(group)},
+        &t->device));
     return fsdp_tape_create(&t->tape);
 }
 
