@@ -63,13 +63,15 @@ static void name_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, c
 {
     const int64_t numel = fsdp_tensor_numel(p->local), place = (int64_t)p->grad.lane_offset;
     if (!lanes->is_split) {
-        fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS, place, numel);
+        fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS,
+                             (fsdp_grad_elements){.first = place, .n = numel});
         return;
     }
     for (int r = 0; r < n_pieces(b, lanes); r++) {
         int64_t begin, end;
         fsdp_grad_piece(numel, n_pieces(b, lanes), r, &begin, &end);
-        fsdp_grad_parts_name(b, lanes, r, place + begin, end - begin);
+        fsdp_grad_parts_name(b, lanes, r,
+                             (fsdp_grad_elements){.first = place + begin, .n = end - begin});
     }
 }
 

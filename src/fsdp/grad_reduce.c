@@ -12,7 +12,7 @@
 
 static fsdp_grad_parts posted_parts(const fsdp_grad_buffer *b)
 {
-    return fsdp_grad_parts_of_buffer(b, b->posted.buffer, b->posted.numel);
+    return fsdp_grad_parts_of_buffer(b, b->posted.buffer, b->posted.numel, b->posted.peer_numel);
 }
 
 static fsdp_phase_info posted_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind)
@@ -122,6 +122,7 @@ static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *
     const fsdp_slice pieces = fsdp_grad_pieces(fsdp_param_numel(p), memory_ranks(b));
     const fsdp_grad_source source = {.parts = parts,
                                      .offset = p->grad.whole->offset,
+                                     .peer_offset = p->grad.peer_offset,
                                      .slice = parts->is_split ? &p->slice : &pieces,
                                      .is_table = p->grad.posted_rows};
     return sum_source(b, &source, p, last);
@@ -172,7 +173,7 @@ static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_part
 
 uint64_t fsdp_grad_reduce_sent_bytes(const fsdp_grad_buffer *b)
 {
-    const fsdp_grad_parts parts = fsdp_grad_parts_of_buffer(b, NULL, 0);
+    const fsdp_grad_parts parts = fsdp_grad_parts_of_buffer(b, NULL, 0, 0);
     int64_t numel = 0;
     uint64_t bytes = 0;
     for (size_t i = 0; i < b->n_params; i++) {
