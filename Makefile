@@ -151,7 +151,7 @@ LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 TEST_LDLIBS_ALL = $(LDLIBS_ALL) $(if $(filter %.emulated.o,$(CUDA_TESTING_O)),-lstdc++)
 
 # --- sources ------------------------------------------------------------------------------------
-CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_links.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
 CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
 LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))

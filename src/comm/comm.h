@@ -115,6 +115,9 @@ void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset,
  * what this rank has declared to ranks on other cards. Return true if the caller must wait for its
  * kernels before it ends the phase. */
 bool fsdp_phase_send(fsdp_shared_buffer *buffer);
+/* Return true if the bytes of other ranks arrive in order with this rank's kernels, perhaps only
+ * after a READ phase has begun. A host that reads them must then wait for its kernels. */
+bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer);
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 

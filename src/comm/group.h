@@ -130,6 +130,8 @@ struct fsdp_shared_buffer {
     uint64_t discarded;     /* the value that `written` had at the last discard */
     uint64_t discard_ended; /* the value that `ended` had after the last discard */
     size_t kept;            /* bytes of each part that the last discard kept */
+    void *exchange_memory;  /* the host memory that `exchange` has asked for; NULL: none */
+    uint64_t received;      /* the value of `written` when `exchange` last received bytes */
     /* What this rank has written in the open WRITE phase. Empty if all ranks of the group share
      * the memory of the buffer. */
     fsdp_written_range *ranges;
@@ -168,6 +170,7 @@ struct fsdp_group {
     int card_ranks;
     /* How bytes get from card to card. NULL if the ranks are not on different cards. */
     const struct fsdp_card_exchange *exchange;
+    void *exchange_state; /* private to `exchange` */
     int64_t timeout_ns;
     double stall_s;    /* limit on how long the process of a peer may be stopped; 0: none */
     int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */

@@ -125,6 +125,16 @@ static fsdp_status wait_for_peers(fsdp_shared_buffer *buffer, fsdp_phase phase, 
     return fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), kind);
 }
 
+/* Receive what other cards have written, unless this was done after the last WRITE phase already.
+ */
+static fsdp_status receive(fsdp_shared_buffer *buffer)
+{
+    if (!fsdp_phase_arrives_late(buffer) || buffer->received == buffer->written)
+        return FSDP_OK;
+    buffer->received = buffer->written;
+    return buffer->group->exchange->receive(buffer);
+}
+
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
 {
     fsdp_group *group = buffer->group;
@@ -147,6 +157,8 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
         FSDP_TRY(wait_for_peers(buffer, phase, record->info.kind));
         if (phase != FSDP_PHASE_REWRITE)
             fsdp_network_arrive(buffer, phase, &record->info);
+        if (phase == FSDP_PHASE_READ)
+            FSDP_TRY(receive(buffer));
     }
     buffer->phase = phase == FSDP_PHASE_READ ? FSDP_PHASE_READ : FSDP_PHASE_WRITE;
     buffer->open = true;
@@ -183,6 +195,11 @@ void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset,
 void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
 {
     fsdp_phase_wrote_for(buffer, reader, offset, offset, bytes);
+}
+
+bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer)
+{
+    return fsdp_shared_buffer_has_mirrors(buffer) && buffer->group->exchange->receive;
 }
 
 bool fsdp_phase_send(fsdp_shared_buffer *buffer)

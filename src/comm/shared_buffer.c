@@ -60,15 +60,21 @@ typedef struct request {
     fsdp_shared_buffer *made; /* this rank's buffer; NULL if this rank is out of memory */
 } request;
 
-static size_t host_bytes(const request *r)
-{
-    return r->lanes_bytes + (r->device ? 0 : r->bytes);
-}
-
 /* Return true if each rank creates the buffer's data on its own card. */
 static bool creates_mirror(const request *r)
 {
     return r->device && r->group->exchange;
+}
+
+static size_t exchange_bytes(const request *r)
+{
+    const bool needs = creates_mirror(r) && r->group->exchange->host_bytes;
+    return needs ? r->group->exchange->host_bytes(r->group) : 0;
+}
+
+static size_t host_bytes(const request *r)
+{
+    return r->lanes_bytes + exchange_bytes(r) + (r->device ? 0 : r->bytes);
 }
 
 static fsdp_status create_on_device(const request *r, fsdp_comm_offer *offer)
@@ -260,6 +266,8 @@ fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group, const fsdp_device *d
     made->data =
         r.device ? made->on_device.data : (unsigned char *)made->memory.data + r.lanes_bytes;
     made->bytes = bytes;
+    if (exchange_bytes(&r))
+        made->exchange_memory = (unsigned char *)made->memory.data + r.lanes_bytes;
     made->number = r.number;
     group->refs++;
     const fsdp_status status = fsdp_shared_buffer_link(group, made);

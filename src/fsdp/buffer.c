@@ -147,6 +147,13 @@ void fsdp_buffer_wrote_for(fsdp_buffer *b, int reader, size_t offset, size_t to,
         fsdp_phase_wrote_for(b->shared, reader, offset, to, bytes);
 }
 
+fsdp_status fsdp_buffer_to_host(const fsdp_buffer *b, void *dst, const void *src, size_t bytes)
+{
+    return b->shared && fsdp_phase_arrives_late(b->shared)
+               ? fsdp_device_to_host(b->device, dst, src, bytes)
+               : fsdp_device_peek(b->device, dst, src, bytes);
+}
+
 void fsdp_buffer_end(fsdp_buffer *b)
 {
     if (b->shared && b->in_phase) {

@@ -197,16 +197,15 @@ static fsdp_status compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
 }
 
 /* Do what compare_flags() does, for flags in memory that the host cannot read: copy them to the
- * host first. Do not wait for this rank's kernels. They had finished when this rank ended the WRITE
- * phase of the flags. */
+ * host first. Usually this does not wait for this rank's kernels: those of the WRITE phase of the
+ * flags had finished when this rank ended it. */
 static fsdp_status copy_and_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t bytes = flag_bytes(b, all) * (size_t)fsdp_group_world_size(all->group);
     unsigned char *flags = fsdp_realloc(NULL, bytes, 1);
     if (!flags)
         return FSDP_ERR_NOMEM;
-    fsdp_status status =
-        fsdp_device_peek(b->context->device, flags, flags_of_rank(b, all, 0), bytes);
+    fsdp_status status = fsdp_buffer_to_host(all->buffer, flags, flags_of_rank(b, all, 0), bytes);
     if (status == FSDP_OK)
         status = compare_flags(b, all, flags);
     fsdp_free(flags);

@@ -153,4 +153,5 @@ const fsdp_shared_memory_ops fsdp_cuda_shared_memory = {.identify = identify,
                                                         .attach_other = open_handle,
                                                         .copy_to_other = copy_to_other,
                                                         .detach = detach,
-                                                        .destroy = destroy};
+                                                        .destroy = destroy,
+    .links = &fsdp_cuda_links};

@@ -16,6 +16,48 @@ typedef struct fsdp_shared_memory_handle {
     unsigned char ipc[64]; /* a cudaIpcMemHandle_t for other processes; valid if has_ipc */
 } fsdp_shared_memory_handle;
 
+/* Bytes that this rank sends to another rank of a fsdp_card_link, or receives from it. */
+typedef struct fsdp_card_piece {
+    int rank;
+    bool is_sent; /* false: received */
+    void *data;
+    size_t bytes;
+} fsdp_card_piece;
+
+enum {
+    FSDP_CARD_ID_BYTES = 128
+};
+
+typedef struct fsdp_card_link fsdp_card_link;
+
+/* A library that moves bytes between the cards of several ranks: NCCL. A link connects the ranks of
+ * one group. Pieces between two ranks arrive in the order in which they were sent. */
+typedef struct fsdp_card_link_ops {
+    /* Return true if the library can connect ranks. `one_process` is true if all of them are
+     * threads of this process. Otherwise write the reason to `reason` [bytes]. */
+    bool (*is_available)(bool one_process, char *reason, size_t bytes);
+    /* Make an identity for a new link. One rank calls this, and all ranks of the link use it. */
+    fsdp_status (*make_id)(char id[FSDP_CARD_ID_BYTES]);
+    /* Begin to connect this rank, whose card is `device`. */
+    fsdp_status (*open)(int device, const char id[FSDP_CARD_ID_BYTES], int rank, int ranks,
+                        fsdp_card_link **link);
+    /* Set *done to true if all that was begun on this rank's host has been set up: the connection,
+     * or the last exchange. The kernels of an exchange may still run. Any thread may call this. */
+    fsdp_status (*poll)(fsdp_card_link *link, bool *done);
+    /* Begin to send and to receive pieces [n], in order with the kernels of `device`. When poll()
+     * has returned true, the exchange is in the stream, and the caller calls mark(). */
+    fsdp_status (*exchange)(fsdp_card_link *link, const fsdp_device *device,
+                            const fsdp_card_piece *pieces, size_t n);
+    void (*mark)(fsdp_card_link *link, const fsdp_device *device);
+    /* Return true if the kernels of all marked exchanges have run. Any thread may call this. */
+    bool (*is_idle)(fsdp_card_link *link);
+    /* End all exchanges, also those that wait for other ranks. Bytes that they would have received
+     * are undefined. Free the link. Any thread may call this, but only one. */
+    void (*abort)(fsdp_card_link *link);
+    /* Free the link. All its exchanges must have ended. */
+    void (*close)(fsdp_card_link *link);
+} fsdp_card_link_ops;
+
 typedef struct fsdp_shared_memory_ops {
     /* Set `identity` to bytes that differ for any two cards of this host. They are the same in all
      * processes, although the card's number may differ. */
@@ -40,4 +82,5 @@ typedef struct fsdp_shared_memory_ops {
     void (*detach)(const fsdp_shared_memory_handle *handle, void *data);
     /* The rank that created the memory calls this, after all other ranks have detached. */
     void (*destroy)(void *data);
+    const fsdp_card_link_ops *links;
 } fsdp_shared_memory_ops;

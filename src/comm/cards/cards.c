@@ -1,8 +1,10 @@
 /* See cards.h. */
 #include "src/comm/cards/cards.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -10,12 +12,12 @@
 #include "src/comm/cards/exchange.h"
 #include "src/tensor/device.h"
 
-static const fsdp_card_exchange *const exchanges[] = {&fsdp_card_exchange_copy};
-
 /* --- which ranks share a card --- */
 
+/* What a rank says about its card. */
 typedef struct card {
     char identity[64];
+    int64_t process; /* pid */
 } card;
 
 static bool is_same(const card *a, const card *b)
@@ -59,38 +61,73 @@ static fsdp_status count_ranks(const fsdp_group *group, const card *cards, int *
 /* --- how bytes get from card to card --- */
 
 /* Check that this rank's card can write to the cards of all other ranks. */
-static fsdp_status check_reach(const fsdp_group *group, const fsdp_device *device,
-                               const card *cards)
+static fsdp_status check_copy(const fsdp_group *group, const fsdp_device *device, const card *cards)
 {
     for (int r = 0; r < group->world_size; r++)
         if (!device->ops->shared_memory->reaches(device->ordinal, cards[r].identity))
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "device cuda:%d: it cannot write to the memory of rank %d's card, "
                               "because the system does not connect the two cards for this, or "
-                              "CUDA_VISIBLE_DEVICES hides that card: train with one rank",
+                              "CUDA_VISIBLE_DEVICES hides that card",
                               device->ordinal, fsdp_group_world_rank(group, r));
     return FSDP_OK;
 }
 
-/* Set *exchange to the one that $FSDP_CARD_EXCHANGE names. */
-static fsdp_status choose_exchange(const fsdp_card_exchange **exchange)
+/* Check that NCCL can connect the ranks. */
+static fsdp_status check_nccl(const fsdp_group *group, const fsdp_device *device, const card *cards)
+{
+    char reason[256] = "";
+    bool one_process = true;
+    for (int r = 0; r < group->world_size; r++)
+        one_process &= cards[r].process == cards[0].process;
+    if (device->ops->shared_memory->links->is_available(one_process, reason, sizeof reason))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "device cuda:%d: no NCCL: %s (the packages libnccl2 of CUDA and "
+                      "nvidia-nccl-cu13 of PyPI have it)",
+                      device->ordinal, reason);
+}
+
+/* Choose `nccl` if all ranks can use it, otherwise `copy`. */
+static fsdp_status choose_possible(fsdp_group *group, const fsdp_device *device, const card *cards,
+                                   const fsdp_card_exchange **exchange)
+{
+    char no_nccl[512];
+    fsdp_status status = fsdp_agree(group, check_nccl(group, device, cards));
+    *exchange = &fsdp_card_exchange_nccl;
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    snprintf(no_nccl, sizeof no_nccl, "%s", fsdp_last_error());
+    *exchange = &fsdp_card_exchange_copy;
+    status = fsdp_agree(group, check_copy(group, device, cards));
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "%s; without it", no_nccl);
+    return status;
+}
+
+/* Set *exchange to the one that $FSDP_CARD_EXCHANGE names, if the ranks can use it. */
+static fsdp_status choose_exchange(fsdp_group *group, const fsdp_device *device, const card *cards,
+                                   const fsdp_card_exchange **exchange)
 {
     const char *name = getenv("FSDP_CARD_EXCHANGE");
-    *exchange = exchanges[0];
-    if (!name || !*name || strcmp(name, "auto") == 0)
-        return FSDP_OK;
-    for (size_t i = 0; i < FSDP_LENGTH(exchanges); i++)
-        if (strcmp(name, exchanges[i]->name) == 0) {
-            *exchange = exchanges[i];
-            return FSDP_OK;
-        }
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "environment: FSDP_CARD_EXCHANGE is '%.100s', not auto or copy", name);
+    const bool is_auto = !name || !*name || strcmp(name, "auto") == 0;
+    const bool is_nccl = !is_auto && strcmp(name, "nccl") == 0;
+    fsdp_status status = FSDP_OK;
+    if (!is_auto && !is_nccl && strcmp(name, "copy") != 0)
+        status =
+            fsdp_error(FSDP_ERR_INVALID,
+                       "environment: FSDP_CARD_EXCHANGE is '%.100s', not auto, nccl or copy", name);
+    FSDP_TRY(fsdp_agree(group, status));
+    if (is_auto)
+        return choose_possible(group, device, cards, exchange);
+    *exchange = is_nccl ? &fsdp_card_exchange_nccl : &fsdp_card_exchange_copy;
+    return fsdp_agree(group, is_nccl ? check_nccl(group, device, cards)
+                                     : check_copy(group, device, cards));
 }
 
 static fsdp_status find_cards(fsdp_group *group, const fsdp_device *device, card *cards)
 {
-    card own = {0};
+    card own = {.process = getpid()};
     int ranks = 0;
     const fsdp_card_exchange *exchange = NULL;
     FSDP_TRY(fsdp_agree_gather(group,
@@ -98,10 +135,7 @@ static fsdp_status find_cards(fsdp_group *group, const fsdp_device *device, card
                                &own, sizeof own, cards));
     FSDP_TRY(count_ranks(group, cards, &ranks));
     if (ranks < group->world_size) {
-        fsdp_status status = choose_exchange(&exchange);
-        if (status == FSDP_OK)
-            status = check_reach(group, device, cards);
-        FSDP_TRY(fsdp_agree(group, status));
+        FSDP_TRY(choose_exchange(group, device, cards, &exchange));
         if (exchange->open)
             FSDP_TRY(exchange->open(group, device));
     }
@@ -121,6 +155,11 @@ fsdp_status fsdp_group_find_cards(fsdp_group *group, const fsdp_device *device)
         status = find_cards(group, device, cards);
     fsdp_free(cards);
     return status;
+}
+
+const char *fsdp_group_card_exchange(const fsdp_group *group)
+{
+    return group && group->exchange ? group->exchange->name : "";
 }
 
 /* --- the ranks that share a memory --- */

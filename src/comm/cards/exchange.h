@@ -22,6 +22,8 @@
 /* A way to exchange bytes. The functions are called on each rank, for buffers with mirrors only. */
 typedef struct fsdp_card_exchange {
     const char *name;
+    /* Return how many bytes of shared host memory each buffer needs. NULL: none. */
+    size_t (*host_bytes)(const fsdp_group *group);
     /* Set up what the group needs, after its `exchange` was set. Collective. NULL: nothing. */
     fsdp_status (*open)(fsdp_group *group, const fsdp_device *device);
     void (*close)(fsdp_group *group); /* NULL: nothing to free */
@@ -33,8 +35,11 @@ typedef struct fsdp_card_exchange {
     /* This rank has started its last kernel of a WRITE phase. Send the bytes that it has declared.
      */
     void (*send)(fsdp_shared_buffer *buffer);
-    /* Return true if this rank must wait for its kernels before it ends a phase of the buffer. */
+    /* Called when a READ phase begins that follows a WRITE phase directly: receive the bytes that
+     * this rank reads, in order with its kernels. NULL: they have arrived already. */
+    fsdp_status (*receive)(fsdp_shared_buffer *buffer);
+    /* True if a rank must wait for its kernels before it ends a phase of the buffer. */
     bool ends_after_kernels;
 } fsdp_card_exchange;
 
-extern const fsdp_card_exchange fsdp_card_exchange_copy;
+extern const fsdp_card_exchange fsdp_card_exchange_copy, fsdp_card_exchange_nccl;
