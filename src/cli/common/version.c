@@ -261,7 +261,8 @@ static void add_cuda(fsdp_facts *to)
     for (int i = 0; i < n; i++)
         add_card(to, i);
     add_library(to, "cublasLt", "it multiplies matrices on a card");
-    add_library(to, "nccl", "no effect, this version uses one card");
+    add_library(to, "nccl",
+                "it moves data between cards; without it, ranks copy to each other's cards");
 }
 
 static void add_libraries(fsdp_facts *to)
