@@ -211,7 +211,8 @@ static void abandon(fsdp_group *group, fsdp_shared_buffer *made)
 {
     made->group = group;
     made->lanes = made->memory.data;
-    if (fsdp_shared_buffer_release_device(made)) {
+    const bool is_owner = made->on_device.data && made->on_device.is_owner;
+    if (!is_owner && fsdp_shared_buffer_release_device(made)) {
         fsdp_shared_buffer_free(made);
         return;
     }
@@ -239,6 +240,8 @@ static fsdp_status create(request *r)
             r->bytes, group->world_size / group->local_world_size);
     if (r->device)
         FSDP_TRY(fsdp_group_find_cards(group, r->device));
+    if (creates_mirror(r) && group->exchange->open && !group->exchange_state)
+        FSDP_TRY(group->exchange->open(group, r->device));
     FSDP_TRY(take_number(group, &r->number));
     fsdp_shared_buffers_sweep(group, false);
     r->made = fsdp_calloc(1, sizeof *r->made);

@@ -21,7 +21,8 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
     return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
 }
 
-/* Return true if the parts of a gradient buffer are those of Note [Parts on other cards]. */
+/* Return true if the parts of a gradient buffer are those of Note [Parts on other cards] in
+ * grad_parts.h. */
 static bool have_rows_only(const fsdp_grad_buffer *b)
 {
     const fsdp_param_context *c = b->context;

@@ -134,11 +134,8 @@ static fsdp_status find_cards(fsdp_group *group, const fsdp_device *device, card
                                device->ops->shared_memory->identify(device->ordinal, own.identity),
                                &own, sizeof own, cards));
     FSDP_TRY(count_ranks(group, cards, &ranks));
-    if (ranks < group->world_size) {
+    if (ranks < group->world_size)
         FSDP_TRY(choose_exchange(group, device, cards, &exchange));
-        if (exchange->open)
-            FSDP_TRY(exchange->open(group, device));
-    }
     group->exchange = exchange;
     group->card_ranks = ranks;
     return FSDP_OK;

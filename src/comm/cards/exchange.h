@@ -24,9 +24,10 @@ typedef struct fsdp_card_exchange {
     const char *name;
     /* Return how many bytes of shared host memory each buffer needs. NULL: none. */
     size_t (*host_bytes)(const fsdp_group *group);
-    /* Set up what the group needs, after its `exchange` was set. Collective. NULL: nothing. */
+    /* Set up group->exchange_state before the group creates its first buffer with mirrors. A group
+     * that creates none has no state. Collective. NULL: nothing to set up. */
     fsdp_status (*open)(fsdp_group *group, const fsdp_device *device);
-    void (*close)(fsdp_group *group); /* NULL: nothing to free */
+    void (*close)(fsdp_group *group); /* NULL: nothing to free. Accepts a group without state. */
     /* Called when a buffer is created, after all ranks have created their mirrors: attach to what
      * this rank needs of the other ranks' mirrors. `handles` [world_size] describe the mirrors.
      * NULL: nothing. */
