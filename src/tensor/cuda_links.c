@@ -20,8 +20,10 @@ struct fsdp_card_link {
 
 static fsdp_status nccl_error(const fsdp_nccl *nccl, int device, const char *call, int result)
 {
-    return fsdp_error(FSDP_ERR_COMM, "device cuda:%d: %s: %s", device, call,
-                      nccl->GetErrorString(result));
+    return fsdp_error(FSDP_ERR_COMM,
+                      "device cuda:%d: %s: %s (NCCL_DEBUG=INFO shows why; FSDP_CARD_EXCHANGE=copy "
+                      "works without NCCL)",
+                      device, call, nccl->GetErrorString(result));
 }
 
 static bool is_failure(int result)
@@ -109,9 +111,17 @@ static fsdp_status open_link(int device, const char id[FSDP_CARD_ID_BYTES], int 
     return status;
 }
 
+/* Each thread has its own current card, which is card 0 at first. A call of CUDA in a thread whose
+ * current card is another one would occupy memory on that card. */
+static void use_card(const fsdp_card_link *link)
+{
+    (void)cudaSetDevice(link->device);
+}
+
 static fsdp_status poll_link(fsdp_card_link *link, bool *done)
 {
     int state = FSDP_NCCL_SUCCESS;
+    use_card(link);
     const int result = link->nccl->CommGetAsyncError(link->comm, &state);
     if (result != FSDP_NCCL_SUCCESS || is_failure(state))
         return nccl_error(link->nccl, link->device, "NCCL",
@@ -151,11 +161,13 @@ static void mark(fsdp_card_link *link, const fsdp_device *device)
 
 static bool is_idle(fsdp_card_link *link)
 {
+    use_card(link);
     return cudaEventQuery(link->ended) != cudaErrorNotReady;
 }
 
 static void abort_link(fsdp_card_link *link)
 {
+    use_card(link);
     link->nccl->CommAbort(link->comm);
     free_link(link);
 }

@@ -94,7 +94,9 @@ static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, v
     char identity[64];
     FSDP_TRY(identify(device, identity));
     if (memcmp(identity, handle->device, sizeof identity) != 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda:%d: the memory is on another card",
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "device cuda:%d: the memory is on another card, but the buffers of this "
+                          "group are on one card",
                           device);
     return open_handle(device, handle, data);
 }
@@ -154,4 +156,4 @@ const fsdp_shared_memory_ops fsdp_cuda_shared_memory = {.identify = identify,
                                                         .copy_to_other = copy_to_other,
                                                         .detach = detach,
                                                         .destroy = destroy,
-    .links = &fsdp_cuda_links};
+                                                        .links = &fsdp_cuda_links};

@@ -50,6 +50,12 @@ grep -i loss out >two.loss
 run launch -n 1 evaluate --model one --data rows.jsonl --device cuda:0
 grep -i loss out >one.loss
 check evaluation_has_the_loss_of_one_rank cmp one.loss two.loss
+printf '{"input_ids": [5, 6, 7, 8]}\n{"input_ids": [9, 10, 11]}\n' >prompts.jsonl
+run launch -n 2 generate --model many --input-ids prompts.jsonl --max-new-tokens 4 --device cuda
+expect two_cards_generate 0
+cp out two.ids
+run generate --model many --input-ids prompts.jsonl --max-new-tokens 4 --device cuda:0
+check generation_has_the_tokens_of_one_rank cmp out two.ids
 
 trained one cuda:0 1 --load-in-4bit --lora-r 4 --lora-target-modules all-linear --use-dora
 trained many cuda 2 --load-in-4bit --lora-r 4 --lora-target-modules all-linear --use-dora
