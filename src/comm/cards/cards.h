@@ -7,8 +7,8 @@
  * others do not, or if the cards cannot exchange bytes. No effect if `group` is NULL, if `device`
  * is not a card, or if the group's cards are known already. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_find_cards(fsdp_group *group, const fsdp_device *device);
-/* Return how bytes get from card to card: "copy" or "nccl". Return "" if the ranks are not on different
- * cards, or if `group` is NULL. */
+/* Return how bytes get from card to card: "copy" or "nccl". Return "" if the ranks are not on
+ * different cards, or if `group` is NULL. */
 const char *fsdp_group_card_exchange(const fsdp_group *group);
 /* Return how many ranks of the group share one memory for the data of buffers on `device`: all
  * ranks of a host for a CPU, and all ranks on a card for a card. Return 1 if `group` is NULL. */

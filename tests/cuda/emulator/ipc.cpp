@@ -1,7 +1,7 @@
 /* Memory of another process: cudaIpc*MemHandle. A handle names a part of the file of a device's
- * heap, which the other process opens through /proc. The memory has another address there. It may be
- * on another device than the current one of the process that opens it: then it is for copies. Order
- * between ops of two processes is not known to the checks. */
+ * heap, which the other process opens through /proc. The memory has another address there. It may
+ * be on another device than the current one of the process that opens it: then it is for copies.
+ * Order between ops of two processes is not known to the checks. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
