@@ -2,6 +2,7 @@
  * way bytes get from card to card. A missing transfer or a missing wait gives other bits, and the
  * failure of one rank reaches the others although their kernels wait for it. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include <fsdp/dtensor.h>
 
@@ -35,7 +36,7 @@ static bool has_cards(fsdp_test *t)
     pthread_once(&once, set_emulator);
     if (fsdp_cuda_device_count() >= 4)
         return true;
-    fsdp_test_skip(t, "this build has no device cuda, or EMU_DEVICES is below 4");
+    fsdp_test_skip(t, "fewer than 4 cards; EMU_DEVICES says how many the emulator has");
     return false;
 }
 
@@ -244,6 +245,44 @@ TEST(the_failure_of_a_rank_reaches_ranks_on_other_cards)
         ASSERT_INT(statuses[0], FSDP_ERR_COMM);
         ASSERT(strstr(fsdp_last_error(), "on purpose"));
     }
+}
+
+/* Rank 0 begins an exchange that rank 1 does not begin, and waits for its kernels. */
+static fsdp_status exchange_alone(fsdp_group *group, void *arg)
+{
+    const fsdp_phase_info info = {.bytes = 1024, .dtype = FSDP_DTYPE_U8, .step = 1};
+    const int rank = fsdp_group_rank(group);
+    fsdp_device *device;
+    fsdp_shared_buffer *buffer;
+    (void)arg;
+    fsdp_group_set_timeout_ms(group, 500);
+    FSDP_TRY(
+        fsdp_device_create(&(fsdp_device_options){.name = "cuda", .local_rank = rank}, &device));
+    FSDP_TRY(fsdp_shared_buffer_create_on(group, device, 1024, &buffer));
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    fsdp_phase_wrote(buffer, FSDP_ALL_READERS, (size_t)rank * 512, 512);
+    if (fsdp_phase_send(buffer))
+        return fsdp_error(FSDP_ERR_STATE, "a rank waits for its kernels");
+    fsdp_phase_end(buffer);
+    if (rank == 0)
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    while (rank == 1 && fsdp_group_check(group) == FSDP_OK)
+        usleep(1000);
+    FSDP_TRY(fsdp_device_synchronize(device));
+    fsdp_phase_end(buffer);
+    const fsdp_status status = fsdp_group_check(group);
+    fsdp_shared_buffer_destroy(buffer);
+    fsdp_device_destroy(device);
+    return status;
+}
+
+TEST(an_exchange_that_a_rank_does_not_begin_is_aborted)
+{
+    if (!has_cards(t))
+        return;
+    setenv("FSDP_CARD_EXCHANGE", "nccl", 1);
+    ASSERT(fsdp_run_ranks(2, exchange_alone, NULL, NULL) != FSDP_OK);
+    ASSERT(strstr(fsdp_last_error(), "an exchange of rank 0 with other cards (NCCL) did not end"));
 }
 
 /* Two of three ranks share a card. */
