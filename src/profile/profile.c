@@ -24,7 +24,7 @@ enum {
 struct fsdp_profile {
     fsdp_group *group; /* NULL: only this rank is profiled */
     fsdp_trace *trace;
-    fsdp_trace_clock clock; /* of the device; clock.self is NULL if there is none */
+    fsdp_trace_clock clock; /* the device's clock; clock.self is NULL if there is none */
     char *path;             /* used on rank 0 only */
     int32_t writes;         /* true if rank 0 has a path; this value is the same on all ranks */
     char *chunk;            /* [CHUNK_BYTES] */

@@ -11,8 +11,8 @@
 enum {
     MAX_DEPTH = 64,
     EVENTS_PER_SAMPLE = 4,
-    /* The largest number of marks of a step (Note [Device time]). Later pieces of the step have no
-     * mark; their device time is added to the last piece of the step. */
+    /* The largest number of marks of a step: Note [Device time] in src/trace/trace.h. Later pieces
+     * of the step have no mark; their device time is added to the last piece of the step. */
     MAX_MARKS = 1 << 15
 };
 
@@ -48,8 +48,8 @@ struct fsdp_trace {
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
     size_t n_entries;
     int64_t steps;
-    /* Note [Device time]. During a step, device_begin_ns and device_ns of its events are the
-     * numbers of the marks at which the events begin and end. */
+    /* See Note [Device time] in src/trace/trace.h. During a step, device_begin_ns and device_ns of
+     * its events are the numbers of the marks at which the events begin and end. */
     fsdp_trace_clock clock;
     piece *pieces;     /* [MAX_MARKS] pieces[i] ends at mark i; NULL without a clock */
     int64_t *mark_at;  /* [MAX_MARKS] */
