@@ -35,6 +35,8 @@ check the_summary_says_how_much shows '^text.txt: [0-9]+ documents, [0-9]+ token
 wanted=$(losses text.txt --max-seq-length 32)
 check the_text_trains [ "$rc" -eq 0 -a -n "$wanted" ]
 check token_files_train_like_the_text [ "$(losses text.bin --max-seq-length 32)" = "$wanted" ]
+run tokenize --tokenizer llama --data - --output never.bin
+expect standard_input_is_no_data 1 '^fsdp tokenize: -: standard input; data are read more than once.*COMMAND >rows.jsonl'
 run tokenize --tokenizer llama --data text.txt --output wide.bin --token-dtype int32
 expect the_option_for_train_is_named 0 'read it with --token-dtype uint32' out
 check and_train_takes_it [ "$(losses wide.bin --max-seq-length 32 --token-dtype uint32)" = "$wanted" ]
