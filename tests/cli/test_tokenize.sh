@@ -109,6 +109,16 @@ if ! sanitized; then
     expect memory_is_bounded 0
 fi
 
+# --- the line about rows for validation counts rows and documents of the file, not those they become ---
+for k in 1 2 3 4 5 6 7 8 9 10; do echo "{\"text\": \"a row with the number $k\"}"; done >ten.jsonl
+sed 's/.*: "\(.*\)"}/\1\n/' ten.jsonl >ten.txt
+losses ten.jsonl --max-seq-length 64 --packing bfd --validation-split-percentage 20 --max-train-samples 6 >/dev/null
+check rows_that_are_split_are_those_of_the_file shows \
+    '^validation: 2 rows, the first 20 % of ten.jsonl, packed into 1 row; training has 6 of the 8 rows after them, packed into [2-4] rows$'
+losses ten.txt --max-seq-length 16 --validation-split-percentage 20 --max-train-samples 3 >/dev/null
+check so_are_documents shows \
+    '^validation: 2 documents, the first 20 % of ten.txt, joined and cut into [1-9] rows?; training has the 8 documents after them, joined and cut, of which the first 3 rows are used$'
+
 # --- looking, and making a tokenizer ---
 run tokenize --tokenizer llama --data rows.jsonl --check --rows 1
 expect pieces_are_shown 0 '"What is in Paris\?"' out
