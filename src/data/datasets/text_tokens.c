@@ -273,15 +273,15 @@ static void note_special(const special_texts *special, bool plain, fsdp_str *not
 /* Append a sentence about the texts that contain unknown characters to the note. */
 static void note_unknown(const special_texts *special, bool plain, fsdp_str *note)
 {
-    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)] = "";
-    fsdp_text text = {examples, sizeof examples};
+    char example[FSDP_UNKNOWN_BYTES + 1] = "";
+    fsdp_text text = {example, sizeof example};
     if (!special->unknown.count)
         return;
     fsdp_unknown_examples_print(&special->unknown.examples, &text);
     fsdp_str_printf(note,
-                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " (%sfirst in %s %" PRId64
-                    "); " FSDP_UNKNOWN_BECOMES,
-                    note->len ? "; " : "", special->unknown.path, special->unknown.count, examples,
+                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " %sin %s %" PRId64
+                    "; " FSDP_UNKNOWN_BECOMES,
+                    note->len ? "; " : "", special->unknown.path, special->unknown.count, example,
                     plain ? "the document at line" : "row", special->unknown.at);
 }
 
