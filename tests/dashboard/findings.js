@@ -6,7 +6,7 @@
 const fs = require("fs"), path = require("path"), vm = require("vm");
 
 const page = vm.createContext({isFinite, Math});
-for (const name of ["charts.js", "findings.js"])
+for (const name of ["charts.js", "slow.js", "findings.js"])
     vm.runInContext(fs.readFileSync(path.join(process.argv[2], "src/dashboard", name), "utf8"), page, {filename: name});
 
 let failed = 0;
