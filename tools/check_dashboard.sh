@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: tools/check_dashboard.sh OUT DIR...: opens the dashboard of DIR... in headless Chromium, and
 # checks what a person would see: the page says something about each run, no script failed, and
-# names of runs made no elements. Writes pictures to the folder OUT: light, dark and on a phone. Says
+# names of runs made no elements. Writes pictures to the folder OUT: light, dark, 1000 pixels
+# wide, and on a phone. Says
 # so and succeeds where there is no Chromium. FSDP_BUILD is the build folder ("build").
 build=${FSDP_BUILD:-build}
 out=${1:?usage: tools/check_dashboard.sh OUT DIR...}
@@ -41,6 +42,7 @@ picture() { # NAME WIDTH HEIGHT ARGUMENTS...
 }
 picture light 1360 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=1
 picture dark 1360 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=0
+picture narrow 1000 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=1
 picture phone 500 "${PHONE_HEIGHT:-4200}" --blink-settings=preferredColorScheme=1
 
 browse --enable-logging=stderr --v=0 --dump-dom >"$work/page.html" 2>"$work/console"

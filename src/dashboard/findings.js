@@ -94,6 +94,29 @@ function differingSettings(runs) {
         .map(key => [key, runs.map(run => run.description ? value(run, key) : "?")]);
 }
 
+// States of runs that write no more, or have not written for long.
+const OVER = new Set(["ended", "failed", "gone", "silent"]);
+
+function isLive(state) {
+    return !OVER.has(state);
+}
+
+// Return the text at the top of the page: whether the runs go on. `at` is the time of the last answer.
+function statusText(runs, isPaused, at) {
+    if (isPaused)
+        return "paused at " + at;
+    return (runs.some(run => isLive(run.state)) ? "live, " : runs.length ? "no run goes on, " : "no runs yet, ") + at;
+}
+
+// Return true if the loss of the run has diverged: its last values are not numbers, or it has risen.
+// Such a run is no yardstick for the speed of the others, because it does not do their work.
+function hasDiverged(run) {
+    const loss = run.curves && run.curves["train/loss"];
+    if (!loss || !loss.mean.length)
+        return false;
+    return loss.mean[loss.mean.length - 1] === null || riseOf(loss.mean.filter(v => v !== null)) !== null;
+}
+
 // Return {from, to} if the loss ends clearly higher than it began, or clearly higher than its
 // lowest stretch, otherwise null: two texts with the losses. "Clearly" means by more than the noise
 // of the loss. A stretch is a tenth of the values, or eight of them.
@@ -222,7 +245,7 @@ function unevenText(runs) {
 function bestFinding(sorted, measured, by, result) {
     const first = sorted[0], margin = marginOf(first, by);
     const same = sorted.filter(run => by.of(run) - by.of(first) <= margin), next = sorted[same.length];
-    const going = sorted.filter(run => !["ended", "failed", "gone", "silent"].includes(run.state));
+    const going = sorted.filter(run => isLive(run.state));
     const shown = alignedNumbers(sorted.map(by.of)), loss = run => ` with ${shown(by.of(run))} at step ${by.at(run)}`;
     const more = next ? (by.of(next) - by.of(first)) / Math.abs(by.of(first)) : 0;
     const ending = next ? ["; next is ", next, ` with ${shown(by.of(next))}${isFinite(more) ? ` (${percent(more)} more)` : ""}.`] : ["."];
@@ -241,8 +264,6 @@ function bestFinding(sorted, measured, by, result) {
             going.length ? "Some runs still go on." : ""]};
 }
 
-const SLOW_FINDINGS = 3; // maximum number of slow runs that are explained; the other slow runs are only named
-
 function compare(runs) {
     const found = [], explained = new Map(), measured = runs.filter(run => run.steps > 0);
     const result = {best: new Set(), slow: new Set(), findings: found};
@@ -252,21 +273,8 @@ function compare(runs) {
             found.push(bestFinding(sorted, measured, by, result));
     }
     const timed = measured.filter(run => run.total_s > 0);
-    if (timed.length > 1) {
-        const speed = speedOf(timed), fast = timed.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
-        const slow = slowRuns(timed, speed);
-        result.slow = new Set(slow.map(run => run.id));
-        if (!slow.length)
-            found.push(evenFinding(timed, fast, speed));
-        for (const run of slow.slice(0, SLOW_FINDINGS)) {
-            const why = reasons(run, fast, speed.inTokens), times = (speed.of(fast) / speed.of(run)).toPrecision(2);
-            explained.set(run.id, why.kinds);
-            found.push({kind: "slow", run, parts: ["Slow: ", run, ` ${speed.inTokens ? "makes" : "takes"} ${speed.text(run)} over its whole time, `, fast,
-                speed.inTokens ? ` ${times} times as many (${speed.text(fast)}).` : ` ${speed.text(fast)}, ${times} times as fast.`, ` Main reason: ${why.main}.`], why: why.texts});
-        }
-        if (slow.length > SLOW_FINDINGS)
-            found.push({kind: "slow", run: slow[SLOW_FINDINGS], parts: ["Slow, too: ", ...listed(slow.slice(SLOW_FINDINGS).map(run => [run])), "."], why: []});
-    }
+    if (timed.length > 1)
+        addSlow(timed, result, explained);
     for (const run of runs)
         found.push(...troubles(run, runs, explained.get(run.id) || new Set()));
     if (measured.length === 1) {

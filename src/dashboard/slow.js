@@ -233,6 +233,10 @@ function saveAdvice(run, other) {
     return (settingsOf(run)["async-save"] === "true" ? "" : "--async-save writes them while training goes on; ") + `a larger --save-steps${is} saves less often.`;
 }
 
+// If the ranks are without a core for longer than this share of the time in which they wait for each
+// other, the page says that they wait because of it.
+const NO_CORE_SHARE = 0.2;
+
 // Return the reason that ranks wait for each other: one of them keeps the others waiting, or none.
 function waitReason(slow, known, times) {
     const straggler = known.straggler, stopped = known.stopped;
@@ -241,7 +245,7 @@ function waitReason(slow, known, times) {
     if (stopped)
         return `the others wait for rank ${stopped.rank}, which neither ran nor was ready to run in ${percent(stopped.stopped)} of a step: ` + STOPPED;
     return `the ranks wait for each other for ${times}, though none of them is busy longer: `
-        + (known.lost.noCore > 0 ? "now this one and now that one has no core." : "the sizes of their batches differ, or the network between them is slow.");
+        + (known.lost.noCore > NO_CORE_SHARE * known.lost.wait ? "now this one and now that one has no core." : "the sizes of their batches differ, or the network between them is slow.");
 }
 
 // Return the reason why `slow` computes longer: different settings, or another host. The page does
@@ -266,13 +270,13 @@ function speedOf(runs) {
 
 const SLOW_TIMES = 1.15; // how many times as fast the fastest run is at least, if a run is slow
 
-// Return the runs that are clearly slower than the fastest one. If these are more than half of the
-// runs, the fastest run is an exception: then return only runs that are clearly slower than the
-// median, or the slowest one.
-function slowRuns(timed, speed) {
-    const sorted = [...timed].sort((a, b) => speed.of(a) - speed.of(b)), fastest = speed.of(sorted[sorted.length - 1]);
-    const slow = sorted.filter(run => fastest > SLOW_TIMES * speed.of(run));
-    if (slow.length <= sorted.length / 2)
+// Return the runs that are clearly slower than the fastest run of `yardstick`. If these are more than
+// half of the runs, the fastest run is an exception: then return only runs that are clearly slower
+// than the median of `yardstick`, or the slowest run.
+function slowRuns(timed, yardstick, speed) {
+    const bySpeed = (a, b) => speed.of(a) - speed.of(b), sorted = [...yardstick].sort(bySpeed), fastest = speed.of(sorted[sorted.length - 1]);
+    const slow = [...timed].sort(bySpeed).filter(run => fastest > SLOW_TIMES * speed.of(run));
+    if (slow.length <= timed.length / 2)
         return slow;
     const middle = speed.of(sorted[sorted.length >> 1]), slower = slow.filter(run => middle > SLOW_TIMES * speed.of(run));
     return slower.length ? slower : slow.slice(0, 1);
@@ -283,4 +287,34 @@ function evenFinding(timed, fast, speed) {
     const slowest = timed.reduce((a, b) => speed.of(a) < speed.of(b) ? a : b);
     return {kind: "", run: fast, parts: speed.of(fast) < 1.01 * speed.of(slowest) ? [`Speed: all runs are equally fast (${speed.text(fast)} over the whole time).`]
         : ["Speed: no run is slow. The slowest is ", slowest, ` (${speed.text(slowest)} over its whole time), the fastest is `, fast, ` (${speed.text(fast)}).`], why: []};
+}
+
+const SLOW_FINDINGS = 3; // maximum number of slow runs that are explained; the other slow runs are only named
+
+// Return why `run` is slow, as a finding. Add the kinds of its reasons to `explained`.
+function slowFinding(run, fast, speed, explained) {
+    const why = reasons(run, fast, speed.inTokens), times = (speed.of(fast) / speed.of(run)).toPrecision(2);
+    explained.set(run.id, why.kinds);
+    return {kind: "slow", run, parts: ["Slow: ", run, ` ${speed.inTokens ? "makes" : "takes"} ${speed.text(run)} over its whole time, `, fast,
+        speed.inTokens ? ` ${times} times as many (${speed.text(fast)}).` : ` ${speed.text(fast)}, ${times} times as fast.`, ` Main reason: ${why.main}.`], why: why.texts};
+}
+
+// Find the slow ones of the runs `timed`, which have steps and a whole time. Add them to result.slow,
+// and findings to result.findings. A run whose loss has diverged can be slow, but the speed of the
+// others is not compared with its speed, unless all have diverged.
+function addSlow(timed, result, explained) {
+    const steady = timed.filter(run => !hasDiverged(run)), yardstick = steady.length ? steady : timed;
+    const speed = speedOf(timed), fast = yardstick.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
+    const slow = slowRuns(timed, yardstick, speed), faster = timed.filter(run => speed.of(run) > speed.of(fast)), found = [];
+    result.slow = new Set(slow.map(run => run.id));
+    if (!slow.length && yardstick.length > 1)
+        found.push(evenFinding(yardstick, fast, speed));
+    for (const run of slow.slice(0, SLOW_FINDINGS))
+        found.push(slowFinding(run, fast, speed, explained));
+    if (slow.length > SLOW_FINDINGS)
+        found.push({kind: "slow", run: slow[SLOW_FINDINGS], parts: ["Slow, too: ", ...listed(slow.slice(SLOW_FINDINGS).map(run => [run])), "."], why: []});
+    if (found.length && faster.length)
+        found[0].why.push(faster.map(run => run.name).join(", ") + (faster.length > 1 ? " are faster, but their losses have diverged, so the others are not compared with them."
+            : " is faster, but its loss has diverged, so the others are not compared with it."));
+    result.findings.push(...found);
 }
