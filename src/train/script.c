@@ -7,9 +7,9 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/base/error_file.h"
 #include "src/base/shown_text.h"
 #include "src/comm/comm.h"
-#include "src/comm/error_file.h"
 
 fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
 {

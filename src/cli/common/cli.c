@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/error_file.h"
 #include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/guard.h"
-#include "src/comm/error_file.h"
 #include "src/comm/mpi/library.h"
 #include "src/comm/task.h"
 

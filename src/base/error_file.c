@@ -1,6 +1,6 @@
 /* See error_file.h. The name of the variable and the format of the file are those of torchrun:
  * {"message": {"message": ..., "extraInfo": ...}}. */
-#include "src/comm/error_file.h"
+#include "src/base/error_file.h"
 
 #include <jansson.h>
 #include <stdlib.h>
