@@ -14,6 +14,8 @@
 #   options      two steps with each optimizer and dtype that has kernels of its own
 #   bench        training steps of the shapes in tools/gpu_check/shapes, and of T5 on real rows
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
+#   kernels      which kernels two of the shapes run, and how long each takes
+#   commands     train, resume, offload, profile and generate, as on the CPU
 #   curve        50 steps of models/t5-debian-mini on the card and on the CPU
 #   sanitizer    compute-sanitizer's four tools on the conformance tests
 #
@@ -71,6 +73,7 @@ export CUDA_VISIBLE_DEVICES FSDP_DEVICE FSDP_TESTS
 . tools/gpu_check/results.sh
 . tools/gpu_check/parts.sh
 . tools/gpu_check/bench.sh
+. tools/gpu_check/commands.sh
 
 part_head() {
     begin head 10
@@ -101,9 +104,9 @@ part_head() {
 
 part_head
 [ "$status" = passed ] || exit 1
-for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench torch curve sanitizer}; do
+for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench commands torch curve kernels sanitizer}; do
     case $name in
-    build | conformance | verify | ranks | options | curve | sanitizer | bench | torch) "part_$name" ;;
+    build | conformance | verify | ranks | options | commands | curve | kernels | sanitizer | bench | torch) "part_$name" ;;
     *) begin "$name" 1; fail "no such part"; finish ;;
     esac
 done
