@@ -3,8 +3,8 @@
 # saved and resumed, and a layout of ranks on cards that is not supported is refused. Bytes are copied from
 # card to card, since the emulated NCCL connects threads only (tests/cuda/test_several_cards.c).
 # usage: FSDP_BUILD=build tests/cuda/test_several_cards_training.sh
-FSDP_DEVICE=cuda EMU_DEVICES=4 EMU_LATE_MS=1
-export FSDP_DEVICE EMU_DEVICES EMU_LATE_MS
+FSDP_DEVICE=cuda EMU_DEVICES=4 EMU_LATE_MS=1 EMU_PROTECT=0
+export FSDP_DEVICE EMU_DEVICES EMU_LATE_MS EMU_PROTECT
 . "$(dirname "$0")/../cli/lib.sh"
 case $("$fsdp" --version) in
 *cuda:0*) ;;
