@@ -13,14 +13,19 @@
  * ahead of the card. But when a READ phase begins, the bytes have not arrived yet. A host that
  * looks at them must wait for its stream (fsdp_phase_arrives_late()).
  *
- * An exchange ends only after all ranks have started it. All ranks of a group run the same phases
- * of a buffer, and begin the READ phases of all buffers of the group in the same order, which is
- * the order of the program. If one of them fails, the kernels of the others would wait forever. So
- * a thread watches the group: if a failure is posted, or if an exchange does not end within the
- * timeout, it aborts the exchanges. The streams then go on, and the next phase returns the failure.
+ * An exchange ends only after all ranks have started it. All ranks of a group must begin the READ
+ * phases of all buffers of the group in the same order, which is the order of the program. Each
+ * rank announces its exchanges in shared host memory before it starts them, and compares them with
+ * those of its peers. As with phases (phase.c), of any two ranks at least one sees the announcement
+ * of the other, so a different order is an error of all ranks.
+ *
+ * If a rank fails, the kernels of the others would wait for it forever. So a thread watches the
+ * group: if a failure is posted, or if an exchange does not end within the timeout, it aborts the
+ * exchanges. The streams then go on, and the next phase returns the failure.
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,6 +38,7 @@
 
 enum {
     MOST_RANGES = 1 << 14, /* in the list of one rank; pages that are not used do not exist */
+    MOST_ANNOUNCED = 256,  /* exchanges of a rank that its peers can still compare */
     POLL_US = 20,
     WATCH_US = 50000
 };
@@ -42,6 +48,13 @@ typedef struct range_list {
     uint64_t n;
     fsdp_written_range ranges[MOST_RANGES];
 } range_list;
+
+/* What a rank announces about one exchange. */
+typedef struct announcement {
+    _Atomic uint64_t number; /* 1 + the number of the exchange; 0 while the other fields change */
+    uint32_t buffer;
+    uint64_t written; /* the value of fsdp_shared_buffer.written */
+} announcement;
 
 /* The state of one rank in a group: group->exchange_state. */
 typedef struct nccl_state {
@@ -53,7 +66,8 @@ typedef struct nccl_state {
     bool stopping;
     pthread_t thread;
     bool has_thread;
-    fsdp_card_piece *pieces; /* scratch of the rank's thread */
+    fsdp_shared_buffer *announced; /* announcement [world_size, MOST_ANNOUNCED] */
+    fsdp_card_piece *pieces;       /* scratch of the rank's thread */
     size_t cap_pieces;
 } nccl_state;
 
@@ -172,6 +186,11 @@ static void close_state(fsdp_group *group)
         s->ops->abort(s->link);
     else if (s->link)
         s->ops->close(s->link);
+    if (s->announced) {   /* destroying it releases a reference to the group */
+        group->refs += 2; /* more than one, because the group may be about to be freed */
+        fsdp_shared_buffer_destroy(s->announced);
+        group->refs--;
+    }
     pthread_mutex_destroy(&s->lock);
     fsdp_free(s->pieces);
     fsdp_free(s);
@@ -215,6 +234,14 @@ static fsdp_status connect(nccl_state *s, const fsdp_device *device)
     return fsdp_agree(group, status);
 }
 
+static fsdp_status create_announcements(nccl_state *s)
+{
+    const size_t bytes = (size_t)s->group->world_size * MOST_ANNOUNCED * sizeof(announcement);
+    FSDP_TRY(fsdp_shared_buffer_create(s->group, bytes, &s->announced));
+    s->group->refs--; /* the group itself owns this buffer */
+    return FSDP_OK;
+}
+
 static fsdp_status open_state(fsdp_group *group, const fsdp_device *device)
 {
     nccl_state *s = fsdp_calloc(1, sizeof *s);
@@ -223,7 +250,9 @@ static fsdp_status open_state(fsdp_group *group, const fsdp_device *device)
     s->ops = device->ops->shared_memory->links;
     pthread_mutex_init(&s->lock, NULL);
     group->exchange_state = s;
-    const fsdp_status status = connect(s, device);
+    fsdp_status status = create_announcements(s);
+    if (status == FSDP_OK)
+        status = connect(s, device);
     if (status != FSDP_OK)
         close_state(group);
     return status;
@@ -285,6 +314,59 @@ static fsdp_status add_pieces(nccl_state *s, const fsdp_shared_buffer *buffer, i
     return FSDP_OK;
 }
 
+/* --- comparing the order --- */
+
+static announcement *announcement_of(const nccl_state *s, int rank)
+{
+    announcement *all = fsdp_shared_buffer_data(s->announced);
+    return &all[(size_t)rank * MOST_ANNOUNCED + s->n_exchanges % MOST_ANNOUNCED];
+}
+
+/* Describe the last phase that `rank` has announced on buffer `number`. */
+static void describe(const fsdp_group *group, uint32_t number, int rank, char text[160])
+{
+    const fsdp_shared_buffer *b = group->buffers;
+    fsdp_phase_record record;
+    while (b && b->number != number)
+        b = b->next;
+    snprintf(text, 160, "an exchange of another buffer");
+    if (b && fsdp_phase_latest(b, rank, &record))
+        fsdp_phase_describe(&record, text, 160);
+}
+
+static fsdp_status order_differs(const fsdp_shared_buffer *buffer, int peer, uint32_t theirs)
+{
+    fsdp_group *group = buffer->group;
+    char mine[160], other[160];
+    describe(group, buffer->number, group->rank, mine);
+    describe(group, theirs, peer, other);
+    return fsdp_group_fail(
+        group,
+        fsdp_error(FSDP_ERR_COMM,
+                   "ranks diverged: rank %d begins %s, but rank %d began %s, in another order "
+                   "of exchanges between cards",
+                   fsdp_group_world_rank(group, group->rank), mine,
+                   fsdp_group_world_rank(group, peer), other));
+}
+
+/* Announce the next exchange, and compare it with those of the peers that have announced theirs. */
+static fsdp_status announce(const nccl_state *s, const fsdp_shared_buffer *buffer)
+{
+    const uint64_t number = s->n_exchanges + 1;
+    announcement *own = announcement_of(s, s->group->rank);
+    atomic_store(&own->number, 0);
+    own->buffer = buffer->number;
+    own->written = buffer->written;
+    atomic_store(&own->number, number);
+    for (int r = 0; r < s->group->world_size; r++) {
+        const announcement *other = announcement_of(s, r);
+        if (r != s->group->rank && atomic_load(&other->number) == number &&
+            (other->buffer != own->buffer || other->written != own->written))
+            return order_differs(buffer, r, other->buffer);
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status exchange(nccl_state *s, const fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = s->group;
@@ -295,8 +377,7 @@ static fsdp_status exchange(nccl_state *s, const fsdp_shared_buffer *buffer)
         FSDP_TRY(add_pieces(s, buffer, group->rank, r, &n));
         FSDP_TRY(add_pieces(s, buffer, r, group->rank, &n));
     }
-    if (!n)
-        return FSDP_OK;
+    FSDP_TRY(announce(s, buffer));
     pthread_mutex_lock(&s->lock);
     const fsdp_status status =
         s->link ? s->ops->exchange(s->link, buffer->on_device.device, s->pieces, n) : FSDP_OK;
