@@ -110,27 +110,80 @@ static fsdp_status post_timeout(const nccl_state *s)
                    fsdp_group_world_rank(group, group->rank), (double)group->timeout_ns * 1e-9));
 }
 
-/* Post a failure if the link has an error, or if an exchange has not ended within the timeout.
- * *since is the time when the link was last idle or began an exchange, and *seen the number of
- * exchanges that had begun by then. */
-static void look(nccl_state *s, uint64_t *seen, int64_t *since)
+/* Suppose that an exchange of this rank has not ended. Return the first rank that has not begun
+ * this exchange and waits for this rank in a phase, or -1 if there is none. Such a rank does not
+ * follow the same program: this rank has ended all phases that come before the exchange. Set
+ * *sequence to the number of the peer's wait. */
+static int find_odd_rank(const nccl_state *s, uint64_t *sequence)
+{
+    const fsdp_group *group = s->group;
+    const announcement *all = fsdp_shared_buffer_data(s->announced);
+    for (int r = 0; r < group->world_size; r++) {
+        const int world_rank = fsdp_group_world_rank(group, r);
+        const fsdp_comm_blocked *blocked = &group->control->board[world_rank].blocked;
+        const uint64_t last = (s->n_exchanges - 1) % MOST_ANNOUNCED;
+        const bool has_begun =
+            atomic_load(&all[(size_t)r * MOST_ANNOUNCED + last].number) >= s->n_exchanges;
+        *sequence = atomic_load(&blocked->sequence);
+        if (r != group->rank && !has_begun && *sequence % 2 == 1 &&
+            atomic_load(&blocked->peer) == fsdp_group_world_rank(group, group->rank))
+            return r;
+    }
+    return -1;
+}
+
+/* What was seen of the exchanges when the thread looked at them the last time. */
+typedef struct watched {
+    uint64_t n_exchanges;
+    int64_t since_ns; /* when the link was last idle, or an exchange began */
+    int odd_rank;     /* the result of find_odd_rank(), or -1 */
+    uint64_t sequence;
+} watched;
+
+/* If a peer has been odd in two looks, and has not continued between them, post a failure. */
+static fsdp_status check_odd_rank(const nccl_state *s, const watched *before, watched *now)
+{
+    fsdp_group *group = s->group;
+    now->odd_rank = find_odd_rank(s, &now->sequence);
+    if (now->odd_rank < 0 || now->odd_rank != before->odd_rank ||
+        now->sequence != before->sequence || now->n_exchanges != before->n_exchanges)
+        return FSDP_OK;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    const int peer = fsdp_group_world_rank(group, now->odd_rank);
+    const fsdp_comm_location at = fsdp_comm_place_get(&group->control->board[peer].at);
+    char where[160];
+    fsdp_comm_location_describe(&at, where, sizeof where);
+    return fsdp_group_fail(
+        group, fsdp_error(FSDP_ERR_COMM,
+                          "ranks diverged: rank %d exchanges data with other cards, but rank %d "
+                          "began something else%s, and each waits for the other",
+                          own, peer, where));
+}
+
+/* Post a failure if the link has an error, if ranks wait for each other, or if an exchange has not
+ * ended within the timeout. */
+static fsdp_status look(nccl_state *s, watched *w)
 {
     bool done, is_idle = true;
     fsdp_status status = FSDP_OK;
+    watched now = *w;
     pthread_mutex_lock(&s->lock);
     if (s->link) {
         status = s->ops->poll(s->link, &done);
         is_idle = s->ops->is_idle(s->link);
     }
-    if (is_idle || s->n_exchanges != *seen)
-        *since = fsdp_clock_ns();
-    *seen = s->n_exchanges;
+    now.n_exchanges = s->n_exchanges;
+    now.odd_rank = -1;
+    if (is_idle || now.n_exchanges != w->n_exchanges)
+        now.since_ns = fsdp_clock_ns();
+    if (status == FSDP_OK && !is_idle)
+        status = check_odd_rank(s, w, &now);
     pthread_mutex_unlock(&s->lock);
-    if (status != FSDP_OK)
-        fsdp_group_abort(s->group, status);
-    else if (fsdp_clock_ns() - *since > s->group->timeout_ns)
-        status = post_timeout(s); /* has_failed() sees it */
-    (void)status;
+    *w = now;
+    fsdp_group_abort(s->group, status);
+    if (status == FSDP_OK && fsdp_clock_ns() - now.since_ns > s->group->timeout_ns)
+        status = post_timeout(s);
+    return status;
 }
 
 static bool is_stopping(nccl_state *s)
@@ -144,14 +197,12 @@ static bool is_stopping(nccl_state *s)
 static void *watch(void *arg)
 {
     nccl_state *s = arg;
-    int64_t since = fsdp_clock_ns();
-    uint64_t seen = 0;
+    watched w = {.since_ns = fsdp_clock_ns(), .odd_rank = -1};
     while (!is_stopping(s)) {
-        if (has_failed(s)) {
+        if (has_failed(s) || look(s, &w) != FSDP_OK) {
             abort_link(s);
             break;
         }
-        look(s, &seen, &since);
         usleep(WATCH_US);
     }
     return NULL;
