@@ -405,12 +405,13 @@ static void check_code_product(conform *x, const code_product *p)
     conform_free(x);
 }
 
-/* True if the card multiplies codes: compute capability 8.9 and newer. */
+/* True if the card must multiply codes: from compute capability 8.9 on. */
 static bool multiplies_codes(conform *x)
 {
-    const code_product p = {.m = 16, .n = 16, .k = 16, .c_dtype = FSDP_DTYPE_F32};
-    const fsdp_float8_gemm_args args = args_of(&p);
-    return x->dk->float8_multiplies_codes(x->dc, &args);
+    fsdp_card card = {0};
+    if (fsdp_card_describe(x->gpu->ordinal, &card) != FSDP_OK)
+        fsdp_test_fail(x->t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return card.capability >= 89;
 }
 
 TEST(products_of_codes_equal_the_double_loop)
@@ -421,6 +422,9 @@ TEST(products_of_codes_equal_the_double_loop)
                                                     {FSDP_FLOAT8_E4M3FN, FSDP_FLOAT8_E5M2}};
     CONFORM_OPEN(x);
     if (!multiplies_codes(&x)) {
+        const code_product p = {.m = 16, .n = 16, .k = 16, .c_dtype = FSDP_DTYPE_F32};
+        const fsdp_float8_gemm_args args = args_of(&p);
+        ASSERT(!x.dk->float8_multiplies_codes(x.dc, &args));
         conform_close(&x);
         SKIP("this card does not multiply float8 codes");
     }
@@ -606,6 +610,21 @@ TEST(a_layer_has_the_numbers_of_the_cpu_and_the_memory_of_a_plan)
                           .has_bias = i == 1 || i == 6 || i == 13,
                           .gathered = i >= 12},
             has_codes);
+}
+
+/* With one scale for each operand, cublasLt divides by the scales. With several, the sums of each
+ * product are stored in float32 first. */
+TEST(products_with_one_scale_each_need_no_memory_for_sums)
+{
+    CONFORM_OPEN(x);
+    conform_close(&x);
+    static layer_results one, several;
+    layer_case l = {.rows = 80, .dtype = FSDP_DTYPE_BF16, .recipe = FSDP_FLOAT8_TENSORWISE};
+    run_layer(t, "meta:cuda", &l, &one);
+    l.recipe = FSDP_FLOAT8_ROWWISE;
+    run_layer(t, "meta:cuda", &l, &several);
+    CHECK_HERE();
+    ASSERT(several.peak >= one.peak + LAYER_N * LAYER_D * 2); /* half of the sums of one product */
 }
 
 /* A card that does not multiply codes gets their values. */

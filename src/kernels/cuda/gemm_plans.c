@@ -52,7 +52,8 @@ struct fsdp_gemm_plan {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool has_bias;
-    bool is_refused; /* cublasLt has no algorithm for this product */
+    /* If cublasLt has no algorithm for this product, the reason; else CUBLAS_STATUS_SUCCESS. */
+    cublasStatus_t refusal;
 };
 
 struct fsdp_gemm_plans {
@@ -373,9 +374,9 @@ static void drop_plans(fsdp_gemm_plans *plans)
 /* Return FSDP_OK, or the error of a product that cublasLt has no algorithm for. */
 static fsdp_status check_plan(const fsdp_gemm_plans *plans, const fsdp_gemm_plan *plan)
 {
-    return plan->is_refused ? product_error(plans, &plan->shape, "cublasLt has no algorithm",
-                                            CUBLAS_STATUS_NOT_SUPPORTED)
-                            : FSDP_OK;
+    return plan->refusal == CUBLAS_STATUS_SUCCESS
+               ? FSDP_OK
+               : product_error(plans, &plan->shape, "cublasLt has no algorithm", plan->refusal);
 }
 
 fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
@@ -392,11 +393,10 @@ fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *a
     if (!plan)
         return fsdp_error_nomem();
     plan->shape = s;
-    const cublasStatus_t status = plan_init(plans, plan);
-    plan->is_refused = status == CUBLAS_STATUS_NOT_SUPPORTED;
-    if (status != CUBLAS_STATUS_SUCCESS && !plan->is_refused) {
+    plan->refusal = plan_init(plans, plan);
+    if (plan->refusal == CUBLAS_STATUS_ALLOC_FAILED) { /* it may succeed the next time */
         plan_destroy(&plans->lt, plan);
-        return product_error(plans, &s, "cublasLt cannot choose an algorithm", status);
+        return product_error(plans, &s, "cublasLt has no algorithm", CUBLAS_STATUS_ALLOC_FAILED);
     }
     plan->next = *bucket;
     *bucket = plan;
