@@ -19,49 +19,83 @@ template <typename T, int N> struct alignas(N * sizeof(T)) packed {
     T at[N];
 };
 
+/* N elements as they are in memory. A kernel that reads several arrays loads all of its groups
+ * before it converts the first one, because a conversion waits for its load. */
+template <typename T, int N> struct raw_group {
+    static constexpr int AT_ONCE = N < vector_of<T>::N ? N : vector_of<T>::N;
+    packed<T, AT_ONCE> part[N / AT_ONCE];
+    __device__ __forceinline__ T at(int j) const
+    {
+        return part[j / AT_ONCE].at[j % AT_ONCE];
+    }
+    __device__ __forceinline__ void set(int j, T x)
+    {
+        part[j / AT_ONCE].at[j % AT_ONCE] = x;
+    }
+};
+
 /* Load elements [i, i + N) of an array of n elements; the other elements of the result become 0.
  * `vectors` is true if the array's address is a multiple of 16 bytes and i is a multiple of N. */
-template <typename T, int N>
-FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n, bool vectors)
+template <int N, typename T>
+FSDP_DEVICE raw_group<T, N> load_raw(const T *from, int64_t i, int64_t n, bool vectors)
 {
-    constexpr int AT_ONCE = N < vector_of<T>::N ? N : vector_of<T>::N;
+    constexpr int AT_ONCE = raw_group<T, N>::AT_ONCE;
+    raw_group<T, N> to;
     if (vectors && i + N <= n) {
 #pragma unroll
-        for (int j = 0; j < N; j += AT_ONCE) {
-            const packed<T, AT_ONCE> some = *(const packed<T, AT_ONCE> *)(from + i + j);
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                to[j + k] = to_float(some.at[k]);
-        }
+        for (int k = 0; k < N / AT_ONCE; k++)
+            to.part[k] = *(const packed<T, AT_ONCE> *)(from + i + k * AT_ONCE);
     } else {
 #pragma unroll
         for (int j = 0; j < N; j++)
-            to[j] = i + j < n ? to_float(from[i + j]) : 0.0f;
+            to.set(j, i + j < n ? from[i + j] : from_float<T>(0.0f));
     }
+    return to;
 }
 
 /* Store elements [i, i + N) of an array of n elements, except those from element n on. `vectors`
- * has the same meaning as in load_group(). */
+ * has the same meaning as in load_raw(). */
 template <typename T, int N>
-FSDP_DEVICE void store_group(T *to, const float (&from)[N], int64_t i, int64_t n, bool vectors)
+FSDP_DEVICE void store_raw(T *to, const raw_group<T, N> &from, int64_t i, int64_t n, bool vectors)
 {
-    constexpr int AT_ONCE = N < vector_of<T>::N ? N : vector_of<T>::N;
+    constexpr int AT_ONCE = raw_group<T, N>::AT_ONCE;
     if (vectors && i + N <= n) {
 #pragma unroll
-        for (int j = 0; j < N; j += AT_ONCE) {
-            packed<T, AT_ONCE> some;
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                some.at[k] = from_float<T>(from[j + k]);
-            *(packed<T, AT_ONCE> *)(to + i + j) = some;
-        }
+        for (int k = 0; k < N / AT_ONCE; k++)
+            *(packed<T, AT_ONCE> *)(to + i + k * AT_ONCE) = from.part[k];
     } else {
 #pragma unroll
         for (int j = 0; j < N; j++)
             if (i + j < n)
-                to[i + j] = from_float<T>(from[j]);
+                to[i + j] = from.at(j);
     }
 }
+
+template <typename T, int N>
+FSDP_DEVICE void widen_group(float (&to)[N], const raw_group<T, N> &from)
+{
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        to[j] = to_float(from.at(j));
+}
+
+/* Load or store a group as float32. @{ */
+template <typename T, int N>
+FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n, bool vectors)
+{
+    widen_group(to, load_raw<N>(from, i, n, vectors));
+}
+
+template <typename T, int N>
+FSDP_DEVICE void store_group(T *to, const float (&from)[N], int64_t i, int64_t n, bool vectors)
+{
+    raw_group<T, N> raw;
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        raw.set(j, from_float<T>(from[j]));
+    store_raw(to, raw, i, n, vectors);
+}
+/* @} */
 
 /* --- the loop --- */
 
@@ -79,10 +113,14 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     const int64_t groups = (n + N - 1) / N, step = (int64_t)gridDim.x * blockDim.x;
     int64_t group = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; group < groups; group += step) {
-        float in[IN][N], out[OUT][N];
+        raw_group<T, N> raw[IN];
+        float in[IN][N], out[OUT][N] = {};
 #pragma unroll
         for (int k = 0; k < IN; k++)
-            load_group(in[k], (const T *)arrays.in[k], group * N, n, vectors);
+            raw[k] = load_raw<N>((const T *)arrays.in[k], group * N, n, vectors);
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+            widen_group(in[k], raw[k]);
         compute(out, in, group);
 #pragma unroll
         for (int k = 0; k < OUT; k++)

@@ -15,9 +15,11 @@
  * a matrix.
  *
  * Sums are not rounded before they are complete, except as described in Note [Odd extents] in
- * gemm.c. Algorithms that split k and add the parts in the dtype of C are allowed only if C is
- * float32. All other algorithms add the parts in float32. In each algorithm the order of the parts
- * is fixed: cublasLt serializes additions in place, or adds parts in a second kernel. */
+ * gemm.c, and except that some algorithms round a product to the dtype of C before they add C (seen
+ * on an H200, for C in bfloat16 with n = 16). Algorithms that split k and add the parts in the
+ * dtype of C are allowed only if C is float32. All other algorithms add the parts in float32. In
+ * each algorithm the order of the parts is fixed: cublasLt serializes additions in place, or adds
+ * parts in a second kernel. */
 #include "src/kernels/cuda/gemm_plans.h"
 
 #include <string.h>
