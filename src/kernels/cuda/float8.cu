@@ -485,10 +485,10 @@ extern "C" void fsdp_cuda_float8_decode(fsdp_kernel_context *context,
 
 /* --- products --- */
 
-/* Set out[0] and out[1] to the reciprocals of two scales. */
+/* Set out[0] and out[FSDP_FLOAT8_SCALE_STRIDE] to the reciprocals of two scales. */
 static __global__ void store_reciprocals(float *out, const float *a_scale, const float *b_scale)
 {
-    out[threadIdx.x] = 1.0f / (threadIdx.x ? *b_scale : *a_scale);
+    out[threadIdx.x * FSDP_FLOAT8_SCALE_STRIDE] = 1.0f / (threadIdx.x ? *b_scale : *a_scale);
 }
 
 extern "C" void fsdp_cuda_float8_reciprocals(fsdp_cuda_context *c, float *out, const float *a_scale,

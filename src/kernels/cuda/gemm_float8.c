@@ -10,8 +10,8 @@
  *
  * A product of two codes is exact. But the tensor cores of Hopper add products of float8 operands
  * with about 14 bits (DeepSeek-AI 2024, arXiv 2412.19437). Fast accumulation would add all terms in
- * this way. It is off, so the sum of every few dozen terms is added to a float32. Sums of codes
- * therefore differ slightly from sums of values, which are float32 throughout. */
+ * this way. It is off, so cublasLt adds the sums of parts of k in float32. Sums of codes therefore
+ * differ slightly from sums of values, which are float32 throughout. */
 #include "src/kernels/cuda/gemm_float8.h"
 
 #include "src/kernels/cuda/gemm_plans.h"
@@ -79,7 +79,7 @@ static fsdp_status multiply_codes(fsdp_cuda_context *c, const fsdp_float8_gemm_a
         float *reciprocals = (float *)(void *)scratch;
         fsdp_cuda_float8_reciprocals(c, reciprocals, args->a_scale, args->b_scale);
         float8.a_reciprocal = reciprocals;
-        float8.b_reciprocal = reciprocals + 1;
+        float8.b_reciprocal = reciprocals + FSDP_FLOAT8_SCALE_STRIDE;
     }
     return fsdp_gemm_plan_start(plans, plan, &gemm, &float8, args->beta,
                                 scratch + RECIPROCALS_BYTES, fsdp_cuda_stream(c));
