@@ -15,6 +15,7 @@
 #   bench        training steps of the shapes in tools/gpu_check/shapes, of T5 on real rows, and of
 #                Llama in float8
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
+#   commands     train, resume, offload, profile and generate, as on the CPU
 #   curve        50 steps of models/t5-debian-mini on the card and on the CPU
 #   sanitizer    compute-sanitizer's four tools on the conformance tests
 #
@@ -73,6 +74,7 @@ export CUDA_VISIBLE_DEVICES FSDP_DEVICE FSDP_TESTS
 . tools/gpu_check/results.sh
 . tools/gpu_check/parts.sh
 . tools/gpu_check/bench.sh
+. tools/gpu_check/commands.sh
 
 part_head() {
     begin head 10
@@ -103,9 +105,9 @@ part_head() {
 
 part_head
 [ "$status" = passed ] || exit 1
-for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench torch curve sanitizer}; do
+for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench commands torch curve sanitizer}; do
     case $name in
-    build | conformance | verify | ranks | options | curve | sanitizer | bench | torch) "part_$name" ;;
+    build | conformance | verify | ranks | options | commands | curve | sanitizer | bench | torch) "part_$name" ;;
     *) begin "$name" 1; fail "no such part"; finish ;;
     esac
 done

@@ -18,6 +18,7 @@
 
 #include <fsdp/base.h>
 #include <fsdp/comm.h>
+#include <fsdp/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,15 +28,18 @@ typedef struct fsdp_profile fsdp_profile;
 
 /** Selects the steps that are profiled, which are called the window. Zero means default. */
 typedef struct fsdp_profile_options {
-    const char *path;   /**< trace file, which rank 0 writes after the last step of the window. It
-                             appears complete or not at all. NULL: no file. Copied. Ignored on other
-                             ranks. */
-    int64_t first_step; /**< first step of the window; the first call of fsdp_profile_step_begin()
-                             begins step 0 */
-    int64_t n_steps;    /**< number of steps in the window; 0 means 3 */
-    size_t max_events;  /**< number of events (96 bytes each) that each rank keeps for the file; 0:
-                             65536. If there are more events, only the newest ones are kept. The
-                             times by category include all events. */
+    const char *path;    /**< trace file, which rank 0 writes after the last step of the window. It
+                              appears complete or not at all. NULL: no file. Copied. Ignored on other
+                              ranks. */
+    fsdp_device *device; /**< the device of the model, which must exist as long as the profiler. If
+                            it runs kernels later than they are started, as a card does, the times
+                            of the device are measured, too. NULL: only times of the host */
+    int64_t first_step;  /**< first step of the window; the first call of fsdp_profile_step_begin()
+                              begins step 0 */
+    int64_t n_steps;     /**< number of steps in the window; 0 means 3 */
+    size_t max_events; /**< number of events (104 bytes each) that each rank keeps for the file; 0:
+                            65536. If there are more events, only the newest ones are kept. The
+                            times by category include all events. */
 } fsdp_profile_options;
 
 /** Time of one category. Categories do not overlap. The last row is the whole step: the sum of all
@@ -50,6 +54,11 @@ typedef struct fsdp_profile_row {
     double cpu_ms;    /**< like ms, but CPU time of the thread that runs the steps instead of
                            wall-clock time; other processes do not affect CPU time */
     double cpu_share; /**< cpu_ms as a fraction of the step's cpu_ms, 0 to 1 */
+    double device_ms; /**< like ms, but on the device: from the end of the kernels that were started
+                           before, to the end of the kernels of this category. It includes the time
+                           in which the device waited for the host. 0 if the device has no time of
+                           its own */
+    double device_share; /**< device_ms as a fraction of the step's device_ms, 0 to 1 */
 } fsdp_profile_row;
 
 /**

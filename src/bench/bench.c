@@ -56,7 +56,7 @@ typedef struct run {
 static fsdp_status open_profile(run *r)
 {
     const fsdp_bench_config *c = r->config;
-    fsdp_profile_options options = {.path = c->profile};
+    fsdp_profile_options options = {.path = c->profile, .device = r->device};
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
@@ -483,7 +483,13 @@ static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
 {
     fsdp_json_node wall = fsdp_json_set_object(object, "where_ms");
     fsdp_json_node processor = fsdp_json_set_object(object, "where_processor_ms");
+    const bool has_device = r->n_where && r->where[r->n_where - 1].device_ms > 0.0;
+    fsdp_json_node device = {0};
+    if (has_device)
+        device = fsdp_json_set_object(object, "where_device_ms");
     for (size_t i = 0; i < r->n_where; i++) {
+        if (has_device)
+            set_row(device, r->where[i].name, r->where[i].device_ms);
         set_row(wall, r->where[i].name, r->where[i].ms);
         set_row(processor, r->where[i].name, r->where[i].cpu_ms);
         if (strcmp(r->where[i].name, "sharding itself") == 0)
@@ -501,6 +507,8 @@ static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
         set(line, "calls", name->calls);
         set(line, "ms", name->ms);
         set(line, "processor_ms", name->cpu_ms);
+        if (has_device)
+            set(line, "device_ms", name->device_ms);
     }
 }
 

@@ -13,6 +13,7 @@
 #include "src/base/io.h"
 #include "src/comm/agree.h"
 #include "src/profile/profile_report.h"
+#include "src/tensor/device.h"
 #include "src/trace/trace_json.h"
 
 enum {
@@ -23,10 +24,11 @@ enum {
 struct fsdp_profile {
     fsdp_group *group; /* NULL: only this rank is profiled */
     fsdp_trace *trace;
-    char *path;        /* used on rank 0 only */
-    int32_t writes;    /* true if rank 0 has a path; this value is the same on all ranks */
-    char *chunk;       /* [CHUNK_BYTES] */
-    size_t max_events; /* number of events that the trace can hold */
+    fsdp_trace_clock clock; /* the device's clock; clock.self is NULL if there is none */
+    char *path;             /* used on rank 0 only */
+    int32_t writes;         /* true if rank 0 has a path; this value is the same on all ranks */
+    char *chunk;            /* [CHUNK_BYTES] */
+    size_t max_events;      /* number of events that the trace can hold */
     /* The window is steps [first, first + n_steps). `step` is the number of steps that have
      * begun. */
     int64_t first, n_steps, step;
@@ -99,6 +101,17 @@ static fsdp_status check_path(const fsdp_profile *p)
     return FSDP_OK;
 }
 
+static fsdp_status create_trace(const fsdp_profile *p, fsdp_trace **trace)
+{
+    FSDP_TRY(fsdp_trace_create(p->max_events, trace));
+    const fsdp_status status = p->clock.self ? fsdp_trace_set_clock(*trace, &p->clock) : FSDP_OK;
+    if (status != FSDP_OK) {
+        fsdp_trace_destroy(*trace);
+        *trace = NULL;
+    }
+    return status;
+}
+
 static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
 {
     if (o->first_step < 0 || o->n_steps < 0)
@@ -111,7 +124,9 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     if (!p->chunk || (o->path && !p->path))
         return FSDP_ERR_NOMEM;
     p->max_events = o->max_events ? o->max_events : MAX_EVENTS;
-    FSDP_TRY(fsdp_trace_create(p->max_events, &p->trace));
+    if (o->device && o->device->ops->clock_create)
+        FSDP_TRY(o->device->ops->clock_create(o->device, &p->clock));
+    FSDP_TRY(create_trace(p, &p->trace));
     p->writes = p->path != NULL;
     return check_path(p);
 }
@@ -149,6 +164,8 @@ void fsdp_profile_destroy(fsdp_profile *p)
     if (!p)
         return;
     fsdp_trace_destroy(p->trace);
+    if (p->clock.self)
+        p->clock.destroy(p->clock.self);
     fsdp_free(p->path);
     fsdp_free(p->chunk);
     fsdp_free(p);
@@ -224,7 +241,7 @@ static fsdp_status write_file(fsdp_profile *p)
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;
-    FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
+    FSDP_TRY(create_trace(p, &fresh));
     fsdp_trace_destroy(p->trace); /* this also detaches it from this thread */
     p->trace = fresh;
     p->first = p->step;

@@ -29,39 +29,47 @@ static double part(double value, double whole)
 fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS])
 {
-    double times[FSDP_TRACE_CATEGORIES][2]; /* ns; [0] is wall-clock time, [1] is processor time */
+    /* ns; [0] is wall-clock time, [1] is processor time, [2] is the device's time */
+    double times[FSDP_TRACE_CATEGORIES][3];
     const fsdp_trace_sum *sums = fsdp_trace_sums(trace);
     fsdp_profile_row step = {.name = "step"};
     for (int i = 0; i < FSDP_TRACE_CATEGORIES; i++) {
         times[i][0] = (double)sums[i].wall_ns;
         times[i][1] = (double)sums[i].cpu_ns;
+        times[i][2] = (double)sums[i].device_ns;
     }
     if (group)
         FSDP_TRY(
-            fsdp_all_reduce(group, times, FSDP_LENGTH(times) * 2, FSDP_DTYPE_F64, FSDP_REDUCE_AVG));
+            fsdp_all_reduce(group, times, FSDP_LENGTH(times) * 3, FSDP_DTYPE_F64, FSDP_REDUCE_AVG));
     double per_step_ms = 1e-6 / (double)fsdp_trace_steps(trace);
     for (int i = 0; i < FSDP_TRACE_CATEGORIES; i++) {
         const double *t = times[kinds[i].category];
-        rows[i] = (fsdp_profile_row){
-            .name = kinds[i].name, .ms = t[0] * per_step_ms, .cpu_ms = t[1] * per_step_ms};
+        rows[i] = (fsdp_profile_row){.name = kinds[i].name,
+                                     .ms = t[0] * per_step_ms,
+                                     .cpu_ms = t[1] * per_step_ms,
+                                     .device_ms = t[2] * per_step_ms};
         step.ms += rows[i].ms;
         step.cpu_ms += rows[i].cpu_ms;
+        step.device_ms += rows[i].device_ms;
     }
     rows[FSDP_TRACE_CATEGORIES] = step;
     for (int i = 0; i < FSDP_PROFILE_ROWS; i++) {
         rows[i].share = part(rows[i].ms, step.ms);
         rows[i].cpu_share = part(rows[i].cpu_ms, step.cpu_ms);
+        rows[i].device_share = part(rows[i].device_ms, step.device_ms);
     }
     return FSDP_OK;
 }
 
 fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS], FILE *out)
 {
-    static const char *const headings[] = {"time of a step", "ms", "share", "processor ms",
-                                           "share"};
+    static const char *const headings[] = {"time of a step", "ms",        "share", "processor ms",
+                                           "share",          "device ms", "share"};
+    const bool has_device = rows[FSDP_TRACE_CATEGORIES].device_ms > 0.0;
+    const size_t columns = FSDP_LENGTH(headings) - (has_device ? 0 : 2);
     fsdp_table *table;
-    FSDP_TRY(fsdp_table_create(FSDP_LENGTH(headings), &table));
-    for (size_t i = 0; i < FSDP_LENGTH(headings); i++)
+    FSDP_TRY(fsdp_table_create(columns, &table));
+    for (size_t i = 0; i < columns; i++)
         fsdp_table_column(table, i, headings[i], i ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
     for (int i = 0; i < FSDP_PROFILE_ROWS; i++) {
         if (i == FSDP_TRACE_CATEGORIES)
@@ -72,6 +80,10 @@ fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROW
         fsdp_table_cell(table, "%.1f %%", 100.0 * rows[i].share);
         fsdp_table_cell(table, "%.2f", rows[i].cpu_ms);
         fsdp_table_cell(table, "%.1f %%", 100.0 * rows[i].cpu_share);
+        if (has_device) {
+            fsdp_table_cell(table, "%.2f", rows[i].device_ms);
+            fsdp_table_cell(table, "%.1f %%", 100.0 * rows[i].device_share);
+        }
     }
     fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
@@ -95,6 +107,8 @@ static bool same_name(const fsdp_trace_entry *a, const fsdp_trace_entry *b)
 static int by_time(const void *a, const void *b)
 {
     const fsdp_trace_entry *x = a, *y = b;
+    if (x->sum.device_ns != y->sum.device_ns)
+        return x->sum.device_ns < y->sum.device_ns ? 1 : -1;
     return (x->sum.wall_ns < y->sum.wall_ns) - (x->sum.wall_ns > y->sum.wall_ns);
 }
 
@@ -113,6 +127,7 @@ static size_t merge(fsdp_trace_entry *entries, size_t n)
         }
         entries[k].sum.wall_ns += entries[i].sum.wall_ns;
         entries[k].sum.cpu_ns += entries[i].sum.cpu_ns;
+        entries[k].sum.device_ns += entries[i].sum.device_ns;
         entries[k].sum.calls += entries[i].sum.calls;
     }
     return kept;
@@ -138,13 +153,14 @@ fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                        .category = fsdp_trace_category_name(e->category),
                                        .calls = (double)e->sum.calls / steps,
                                        .ms = (double)e->sum.wall_ns * 1e-6 / steps,
-                                       .cpu_ms = (double)e->sum.cpu_ns * 1e-6 / steps};
+                                       .cpu_ms = (double)e->sum.cpu_ns * 1e-6 / steps,
+                                       .device_ms = (double)e->sum.device_ns * 1e-6 / steps};
     }
     fsdp_free(entries);
     return FSDP_OK;
 }
 
-static void name_row(fsdp_table *table, const fsdp_profile_name *e)
+static void name_row(fsdp_table *table, const fsdp_profile_name *e, bool has_device)
 {
     fsdp_table_row(table);
     fsdp_table_cell(table, "%s%s%s", e->name, e->detail ? " " : "", e->detail ? e->detail : "");
@@ -152,21 +168,25 @@ static void name_row(fsdp_table *table, const fsdp_profile_name *e)
     fsdp_table_cell(table, "%.4g", e->calls);
     fsdp_table_cell(table, "%.2f", e->ms);
     fsdp_table_cell(table, "%.2f", e->cpu_ms);
+    if (has_device)
+        fsdp_table_cell(table, "%.2f", e->device_ms);
 }
 
 fsdp_status fsdp_profile_print_names(const fsdp_trace *trace, FILE *out)
 {
     static const char *const headings[] = {"most expensive", "category", "calls", "ms",
-                                           "processor ms"};
+                                           "processor ms",   "device ms"};
+    const bool has_device = fsdp_trace_has_clock(trace);
+    const size_t columns = FSDP_LENGTH(headings) - (has_device ? 0 : 1);
     fsdp_profile_name names[FSDP_PROFILE_NAMES];
     size_t n;
     fsdp_table *table;
     FSDP_TRY(fsdp_profile_make_names(trace, names, &n));
-    FSDP_TRY(fsdp_table_create(FSDP_LENGTH(headings), &table));
-    for (size_t i = 0; i < FSDP_LENGTH(headings); i++)
+    FSDP_TRY(fsdp_table_create(columns, &table));
+    for (size_t i = 0; i < columns; i++)
         fsdp_table_column(table, i, headings[i], i < 2 ? FSDP_TABLE_LEFT : FSDP_TABLE_RIGHT);
     for (size_t i = 0; i < n; i++)
-        name_row(table, &names[i]);
+        name_row(table, &names[i], has_device);
     fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
     return status;

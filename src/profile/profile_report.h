@@ -18,7 +18,8 @@ enum {
 typedef struct fsdp_profile_name {
     const char *name, *detail; /* static strings; detail may be NULL */
     const char *category;      /* static string */
-    double calls, ms, cpu_ms;  /* means per step; ms is wall-clock time, cpu_ms is processor time */
+    /* means per step; ms is wall-clock time, cpu_ms is processor time */
+    double calls, ms, cpu_ms, device_ms;
 } fsdp_profile_name;
 
 /* Set `rows` to the rows of the table of time by category. The times are means over the steps of
@@ -27,8 +28,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* Set `names` to the most expensive operations on this rank, in descending order of wall-clock
- * time, and *n to their number, which is at most FSDP_PROFILE_NAMES. */
+/* Set `names` to the most expensive operations on this rank, in descending order of the device's
+ * time or, if the trace has no device's clock, of wall-clock time, and *n to their number, which is
+ * at most FSDP_PROFILE_NAMES. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

@@ -67,6 +67,9 @@ typedef struct fsdp_device_ops {
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* The copy for fsdp_device_peek(), which does not wait for kernels. NULL if to_host is NULL. */
     fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
+    /* Create a clock of the stream for a trace: Note [Device time] in src/trace/trace.h. The caller
+     * calls clock->destroy() before it destroys the device. */
+    fsdp_status (*clock_create)(const fsdp_device *device, fsdp_trace_clock *clock);
     /* @} */
     /* The functions with which ranks share memory of the device. NULL: ranks share host memory. */
     const fsdp_shared_memory_ops *shared_memory;

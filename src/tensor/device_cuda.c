@@ -94,6 +94,76 @@ static fsdp_event *cuda_record(const fsdp_device *device)
     return &e->base;
 }
 
+/* --- the clock of a trace --- */
+
+typedef struct cuda_clock {
+    fsdp_cuda_context *context;
+    cudaEvent_t
+        *events; /* [cap] events[i] is mark i of a step; they are created once and then kept */
+    size_t n, n_created, cap;
+} cuda_clock;
+
+static bool clock_mark(void *self)
+{
+    cuda_clock *k = self;
+    if (!FSDP_GROW(k->events, k->cap, k->n + 1))
+        return false;
+    if (k->n == k->n_created) {
+        if (cudaEventCreate(&k->events[k->n]) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return false;
+        }
+        k->n_created++;
+    }
+    return fsdp_cuda_check(
+        k->context, cudaEventRecord(k->events[k->n++], fsdp_cuda_stream(k->context)), "event");
+}
+
+static bool clock_start(void *self)
+{
+    cuda_clock *k = self;
+    k->n = 0;
+    return fsdp_cuda_synchronize(k->context) == FSDP_OK && clock_mark(k);
+}
+
+static bool clock_read(void *self, int64_t *at_ns, size_t n)
+{
+    const cuda_clock *k = self;
+    if (!fsdp_cuda_check(k->context, cudaEventSynchronize(k->events[n - 1]), "event"))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        float ms = 0.0f;
+        if (!fsdp_cuda_check(k->context, cudaEventElapsedTime(&ms, k->events[0], k->events[i]),
+                             "event"))
+            return false;
+        at_ns[i] = (int64_t)((double)ms * 1e6);
+    }
+    return true;
+}
+
+static void clock_destroy(void *self)
+{
+    cuda_clock *k = self;
+    for (size_t i = 0; i < k->n_created; i++)
+        cudaEventDestroy(k->events[i]);
+    fsdp_free(k->events);
+    fsdp_free(k);
+}
+
+static fsdp_status clock_create(const fsdp_device *device, fsdp_trace_clock *clock)
+{
+    cuda_clock *k = fsdp_calloc(1, sizeof *k);
+    if (!k)
+        return fsdp_error_nomem();
+    k->context = context_of(device);
+    *clock = (fsdp_trace_clock){.start = clock_start,
+                                .mark = clock_mark,
+                                .read = clock_read,
+                                .destroy = clock_destroy,
+                                .self = k};
+    return FSDP_OK;
+}
+
 /* --- memory --- */
 
 static void cuda_from_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
@@ -136,6 +206,7 @@ const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .is_bf16_supported = cuda_is_bf16_supported,
                                           .synchronize = cuda_synchronize,
                                           .event_record = cuda_record,
+                                          .clock_create = clock_create,
                                           .from_host = cuda_from_host,
                                           .memset = cuda_memset,
                                           .to_host = cuda_to_host,

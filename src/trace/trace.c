@@ -10,7 +10,10 @@
 
 enum {
     MAX_DEPTH = 64,
-    EVENTS_PER_SAMPLE = 4
+    EVENTS_PER_SAMPLE = 4,
+    /* The largest number of marks of a step: Note [Device time] in src/trace/trace.h. Later pieces
+     * of the step have no mark; their device time is added to the last piece of the step. */
+    MAX_MARKS = 1 << 15
 };
 
 typedef struct open_span {
@@ -20,7 +23,14 @@ typedef struct open_span {
      * the span's category */
     fsdp_trace_entry *entry;
     int64_t begin_ns;
+    size_t begin_mark;
 } open_span;
+
+/* Whose device time a mark ends. */
+typedef struct piece {
+    fsdp_trace_category category;
+    fsdp_trace_entry *entry;
+} piece;
 
 struct fsdp_trace {
     fsdp_trace_event *events; /* [max_events], a ring: event i is at i % max_events */
@@ -38,6 +48,13 @@ struct fsdp_trace {
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
     size_t n_entries;
     int64_t steps;
+    /* See Note [Device time] in src/trace/trace.h. During a step, device_begin_ns and device_ns of
+     * its events are the numbers of the marks at which the events begin and end. */
+    fsdp_trace_clock clock;
+    piece *pieces;     /* [MAX_MARKS] pieces[i] ends at mark i; NULL without a clock */
+    int64_t *mark_at;  /* [MAX_MARKS] */
+    size_t n_marks;    /* number of marks of the step; 0: the step has no device time */
+    uint64_t n_before; /* number of events before the step */
 };
 
 _Thread_local fsdp_trace *fsdp_trace_current;
@@ -68,7 +85,71 @@ void fsdp_trace_destroy(fsdp_trace *trace)
         fsdp_trace_current = NULL;
     fsdp_free(trace->events);
     fsdp_free(trace->samples);
+    fsdp_free(trace->pieces);
+    fsdp_free(trace->mark_at);
     fsdp_free(trace);
+}
+
+fsdp_status fsdp_trace_set_clock(fsdp_trace *trace, const fsdp_trace_clock *clock)
+{
+    FSDP_ASSERT(!trace->pieces && clock->self);
+    trace->pieces = fsdp_calloc(MAX_MARKS, sizeof *trace->pieces);
+    trace->mark_at = fsdp_calloc(MAX_MARKS, sizeof *trace->mark_at);
+    if (!trace->pieces || !trace->mark_at)
+        return FSDP_ERR_NOMEM;
+    trace->clock = *clock;
+    return FSDP_OK;
+}
+
+bool fsdp_trace_has_clock(const fsdp_trace *trace)
+{
+    return trace->clock.self != NULL;
+}
+
+/* --- device time --- */
+
+/* Add the mark that ends a piece. */
+static void mark_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry,
+                       bool is_last)
+{
+    if (!t->n_marks || t->n_marks + (is_last ? 0 : 1) >= MAX_MARKS || !t->clock.mark(t->clock.self))
+        return;
+    t->pieces[t->n_marks++] = (piece){category, entry};
+}
+
+static size_t last_mark(const fsdp_trace *t)
+{
+    return t->n_marks ? t->n_marks - 1 : 0;
+}
+
+static void begin_marks(fsdp_trace *t)
+{
+    t->n_before = t->n_events;
+    t->n_marks = t->clock.self && t->clock.start(t->clock.self) ? 1 : 0;
+}
+
+/* The step has ended, and its first mark was at begin_ns of the host's clock. Add the device time
+ * of each piece to its sums, and set the device time of the step's events. */
+static void read_marks(fsdp_trace *t, int64_t begin_ns)
+{
+    if (!t->clock.self)
+        return;
+    const bool known = t->n_marks && t->clock.read(t->clock.self, t->mark_at, t->n_marks);
+    for (size_t i = 1; known && i < t->n_marks; i++) {
+        const int64_t ns = t->mark_at[i] - t->mark_at[i - 1];
+        t->sums[t->pieces[i].category].device_ns += ns;
+        if (t->pieces[i].entry)
+            t->pieces[i].entry->sum.device_ns += ns;
+    }
+    const uint64_t kept = t->n_events < t->max_events ? t->n_events : t->max_events;
+    const uint64_t oldest = t->n_events - kept;
+    for (uint64_t i = t->n_before > oldest ? t->n_before : oldest; i < t->n_events; i++) {
+        fsdp_trace_event *e = &t->events[i % t->max_events];
+        const int64_t begin = known ? t->mark_at[e->device_begin_ns] : 0;
+        e->device_ns = known ? t->mark_at[e->device_ns] - begin : 0;
+        e->device_begin_ns = known ? begin_ns + begin : 0;
+    }
+    t->n_marks = 0;
 }
 
 /* --- pieces of time --- */
@@ -147,6 +228,7 @@ static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace
         add_time(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
     t->mark_ns = now;
     t->mark_cpu = cpu;
+    mark_piece(t, category, entry, false);
     return now;
 }
 
@@ -181,6 +263,7 @@ static void push_span(fsdp_trace *t, fsdp_trace_category category, const char *n
     span->category = category;
     span->entry = entry_of(t, category, name, detail);
     span->begin_ns = t->mark_ns;
+    span->begin_mark = last_mark(t);
     set_label(span->label, name, detail);
 }
 
@@ -202,6 +285,8 @@ void fsdp_trace_close(fsdp_trace *t)
     memcpy(e->label, span->label, sizeof e->label);
     e->begin_ns = span->begin_ns;
     e->duration_ns = now - span->begin_ns;
+    e->device_begin_ns = (int64_t)span->begin_mark;
+    e->device_ns = (int64_t)last_mark(t);
     e->category = span->category;
 }
 
@@ -209,11 +294,14 @@ void fsdp_trace_add_lap(fsdp_trace *t, fsdp_trace_category category, const char 
                         const char *detail)
 {
     fsdp_trace_entry *entry = entry_of(t, category, name, detail);
+    const size_t begin_mark = last_mark(t);
     int64_t begin = t->mark_ns, now = end_piece(t, category, entry);
     fsdp_trace_event *e = next_event(t, category, entry);
     set_label(e->label, name, detail);
     e->begin_ns = begin;
     e->duration_ns = now - begin;
+    e->device_begin_ns = (int64_t)begin_mark;
+    e->device_ns = (int64_t)last_mark(t);
     e->category = category;
 }
 
@@ -229,6 +317,7 @@ void fsdp_trace_step_begin(fsdp_trace *trace, const char *name)
 {
     FSDP_ASSERT(!fsdp_trace_current);
     fsdp_trace_current = trace;
+    begin_marks(trace);
     trace->mark_ns = fsdp_clock_ns();
     trace->mark_cpu = cpu_clock_ns();
     trace->depth = 0;
@@ -238,8 +327,11 @@ void fsdp_trace_step_begin(fsdp_trace *trace, const char *name)
 void fsdp_trace_step_end(fsdp_trace *trace)
 {
     FSDP_ASSERT(fsdp_trace_current == trace);
+    const int64_t begin_ns = trace->stack[0].begin_ns;
     while (trace->depth)
         fsdp_trace_close(trace);
+    mark_piece(trace, FSDP_TRACE_REST, NULL, true);
+    read_marks(trace, begin_ns);
     trace->steps++;
     fsdp_trace_current = NULL;
 }

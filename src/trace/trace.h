@@ -12,7 +12,13 @@
  * trace is attached, each of these calls costs only one branch on a pointer. Nothing is allocated
  * during a step: the ring overwrites its oldest events, and sums by category and name are stored
  * outside the ring. Each piece has wall-clock time and the thread's CPU time. CPU time shows what
- * the work costs even if other processes compete for the cores. */
+ * the work costs even if other processes compete for the cores.
+ *
+ * Note [Device time]. On a device that runs kernels later, the wall-clock time of a piece is only
+ * the time in which the host started its kernels. Such a device has a clock (fsdp_trace_clock): at
+ * the end of each piece, the trace adds a mark to the device's stream. The device time of the piece
+ * is the time between its mark and the mark before. It includes the time in which the device waited
+ * for the host. The times of the marks are read when the step ends. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +51,8 @@ enum {
 typedef struct fsdp_trace_event {
     char label[FSDP_TRACE_LABEL]; /* ASCII without quotes, truncated if too long */
     int64_t begin_ns, duration_ns;
+    /* the same on the device (Note [Device time]); both are 0 without a device's clock */
+    int64_t device_begin_ns, device_ns;
     fsdp_trace_category category;
 } fsdp_trace_event;
 
@@ -53,8 +61,21 @@ typedef struct fsdp_trace_sample {
 } fsdp_trace_sample;
 
 typedef struct fsdp_trace_sum {
-    int64_t wall_ns, cpu_ns, calls;
+    int64_t wall_ns, cpu_ns, device_ns, calls;
 } fsdp_trace_sum;
+
+/* The clock of a device (Note [Device time]). `self` is the first argument of each function. */
+typedef struct fsdp_trace_clock {
+    /* Wait until all kernels have run, and add mark 0, which is the time of this call. */
+    bool (*start)(void *self);
+    /* Add the next mark. Return false if it could not be added. */
+    bool (*mark)(void *self);
+    /* Wait for the last mark, and set at_ns [n] to the time of each mark since mark 0. `n` is the
+     * number of marks since the last start, at least 1. Return false if the times are not known. */
+    bool (*read)(void *self, int64_t *at_ns, size_t n);
+    void (*destroy)(void *self);
+    void *self; /* NULL: there is no clock */
+} fsdp_trace_clock;
 
 /* The sum of all pieces that have the same category and the same name. If they are operations
  * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), the pieces also have the same `detail`. */
@@ -73,6 +94,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **tr
 /* Free the trace. Accepts NULL. If the trace is attached to a thread, only that thread may call
  * this. */
 void fsdp_trace_destroy(fsdp_trace *trace);
+
+/* Use the clock of a device in all further steps; the caller owns the clock, and keeps it as long
+ * as the trace. Call this before the first step. If memory runs out, return FSDP_ERR_NOMEM. */
+FSDP_MUST_CHECK fsdp_status fsdp_trace_set_clock(fsdp_trace *trace, const fsdp_trace_clock *clock);
+/* Return true if the trace has a device's clock. */
+bool fsdp_trace_has_clock(const fsdp_trace *trace);
 
 /* Begin a step: attach the trace to the calling thread, and open the span of the step, `name`. */
 void fsdp_trace_step_begin(fsdp_trace *trace, const char *name);

@@ -7,7 +7,10 @@
 
 /* Names of the tracks into which the events of a rank are divided. The number of a track is the
  * index of its name. */
-static const char *const tracks[] = {"compute", "collectives", "optimizer", "data"};
+static const char *const tracks[] = {"compute", "collectives", "optimizer", "data", "device"};
+enum {
+    DEVICE_TRACK = FSDP_LENGTH(tracks) - 1 /* only in traces with a device's clock */
+};
 static const int track_of[FSDP_TRACE_CATEGORIES] = {[FSDP_TRACE_OPTIMIZER] = 2,
                                                     [FSDP_TRACE_SHARDING] = 1,
                                                     [FSDP_TRACE_WAITING] = 1,
@@ -25,14 +28,14 @@ static double us(int64_t ns)
 
 /* Print an entry that gives a name: to the process of the rank if i is 0, otherwise to track i - 1.
  * Return the length of the text, or 0 if there is no track i - 1. */
-static int print_name(size_t i, int rank, char *text, size_t size)
+static int print_name(size_t i, bool has_clock, int rank, char *text, size_t size)
 {
     if (i == 0)
         return snprintf(text, size,
                         ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
                         "\"args\":{\"name\":\"rank %d\"}}",
                         rank, rank);
-    if (i > FSDP_LENGTH(tracks))
+    if (i > (has_clock ? FSDP_LENGTH(tracks) : DEVICE_TRACK))
         return 0;
     return snprintf(text, size,
                     ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,"
@@ -40,16 +43,26 @@ static int print_name(size_t i, int rank, char *text, size_t size)
                     rank, i - 1, tracks[i - 1]);
 }
 
+static int print_span(const fsdp_trace_event *e, int track, int rank, int64_t begin_ns,
+                      int64_t duration_ns, char *text, size_t size)
+{
+    return snprintf(text, size,
+                    ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,"
+                    "\"pid\":%d,\"tid\":%d}",
+                    e->label, fsdp_trace_category_name(e->category), us(begin_ns), us(duration_ns),
+                    rank, track);
+}
+
 static int print_event(const fsdp_trace_event *e, int rank, int64_t base_ns, char *text,
                        size_t size)
 {
     if (!e)
         return 0;
-    return snprintf(text, size,
-                    ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,"
-                    "\"pid\":%d,\"tid\":%d}",
-                    e->label, fsdp_trace_category_name(e->category), us(e->begin_ns - base_ns),
-                    us(e->duration_ns), rank, track_of[e->category]);
+    const int used = print_span(e, track_of[e->category], rank, e->begin_ns - base_ns,
+                                e->duration_ns, text, size);
+    return e->device_ns ? used + print_span(e, DEVICE_TRACK, rank, e->device_begin_ns - base_ns,
+                                            e->device_ns, text + used, size - (size_t)used)
+                        : used;
 }
 
 static int print_sample(const fsdp_trace_sample *sample, int rank, int64_t base_ns,
@@ -76,7 +89,7 @@ size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,
     for (; size - used >= FSDP_TRACE_JSON_MIN; used += (size_t)n) {
         char *at = text + used;
         size_t room = size - used;
-        if ((n = print_name(cursor->names, rank, at, room)) > 0)
+        if ((n = print_name(cursor->names, fsdp_trace_has_clock(trace), rank, at, room)) > 0)
             cursor->names++;
         else if ((n = print_event(fsdp_trace_get_event(trace, cursor->events), rank, base_ns, at,
                                   room)) > 0)

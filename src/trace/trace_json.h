@@ -1,6 +1,7 @@
 /* Writes a trace in the Trace Event Format, which chrome://tracing and Perfetto read: complete
  * events (ph X), counters (ph C) and names of tracks (ph M), with times in microseconds. Each rank
- * is a process. */
+ * is a process. An event with device time is written twice, the second time on the device's
+ * track. */
 #pragma once
 #include "src/trace/trace.h"
 

@@ -482,7 +482,7 @@ fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t)
 static fsdp_status open_profile(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
-    fsdp_profile_options options = {.path = c->profile};
+    fsdp_profile_options options = {.path = c->profile, .device = t->device};
     if (!c->profile || t->step >= t->total_steps)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, t->step, t->total_steps,

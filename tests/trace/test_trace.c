@@ -74,6 +74,109 @@ TEST(a_span_holds_what_ran_inside_of_it)
     fsdp_trace_destroy(trace);
 }
 
+/* A clock whose marks are 1 us apart, and the mark after "slow" 1 ms. */
+typedef struct test_clock {
+    int64_t at_ns[64];
+    size_t n, most; /* marks of this step, and how many can be added */
+    bool slow, fails;
+} test_clock;
+
+static bool clock_mark(void *self)
+{
+    test_clock *k = self;
+    if (k->n == k->most)
+        return false;
+    k->at_ns[k->n] = k->n ? k->at_ns[k->n - 1] + (k->slow ? 1000000 : 1000) : 0;
+    k->slow = false;
+    k->n++;
+    return true;
+}
+
+static bool clock_start(void *self)
+{
+    test_clock *k = self;
+    k->n = 0;
+    return clock_mark(k);
+}
+
+static bool clock_read(void *self, int64_t *at_ns, size_t n)
+{
+    const test_clock *k = self;
+    if (k->fails || n != k->n)
+        return false;
+    memcpy(at_ns, k->at_ns, n * sizeof *at_ns);
+    return true;
+}
+
+static void trace_with_clock(fsdp_trace *trace, test_clock *clock)
+{
+    fsdp_trace_step_begin(trace, "step");
+    fsdp_trace_begin(FSDP_TRACE_MATMUL, "linear", NULL);
+    clock->slow = true;
+    fsdp_trace_end();
+    fsdp_trace_lap(FSDP_TRACE_OPERATION, "add", NULL);
+    fsdp_trace_step_end(trace);
+}
+
+static const fsdp_trace_clock clock_of_test = {
+    .start = clock_start, .mark = clock_mark, .read = clock_read};
+
+TEST(device_time_is_that_between_the_marks)
+{
+    fsdp_trace *trace;
+    test_clock clock = {.most = 64};
+    fsdp_trace_clock ops = clock_of_test;
+    char text[4096];
+    const char *no_counters[1] = {NULL};
+    fsdp_trace_cursor cursor = {0};
+    ops.self = &clock;
+    ASSERT_OK(fsdp_trace_create(100, &trace));
+    ASSERT_OK(fsdp_trace_set_clock(trace, &ops));
+    for (int i = 0; i < 2; i++)
+        trace_with_clock(trace, &clock);
+    const fsdp_trace_sum *sums = fsdp_trace_sums(trace);
+    ASSERT_INT(sums[FSDP_TRACE_MATMUL].device_ns, 2 * 1000000);
+    ASSERT_INT(sums[FSDP_TRACE_OPERATION].device_ns, 2 * 1000);
+    ASSERT_INT(sums[FSDP_TRACE_REST].device_ns, 2 * 3 * 1000);
+    /* the second step: linear, add, step */
+    const fsdp_trace_event *linear = fsdp_trace_get_event(trace, 3),
+                           *step = fsdp_trace_get_event(trace, 5);
+    ASSERT_STR(step->label, "step");
+    ASSERT_INT(linear->device_begin_ns, step->begin_ns + 1000);
+    ASSERT_INT(linear->device_ns, 1000000);
+    ASSERT_INT(step->device_begin_ns, step->begin_ns);
+    ASSERT_INT(step->device_ns, 1000000 + 3000);
+    const size_t n = fsdp_trace_json(trace, 0, 0, no_counters, 0, &cursor, text, sizeof text - 1);
+    text[n] = '\0';
+    ASSERT(strstr(text, "{\"name\":\"device\"}"));
+    ASSERT(strstr(text, "\"dur\":1000.000,\"pid\":0,\"tid\":4}"));
+    fsdp_trace_destroy(trace);
+}
+
+/* A step whose times are not known, and a step in which marks run out. */
+TEST(missing_marks_leave_the_host_times)
+{
+    fsdp_trace *trace;
+    test_clock clock = {.most = 64, .fails = true};
+    fsdp_trace_clock ops = clock_of_test;
+    ops.self = &clock;
+    ASSERT_OK(fsdp_trace_create(100, &trace));
+    ASSERT_OK(fsdp_trace_set_clock(trace, &ops));
+    trace_with_clock(trace, &clock);
+    ASSERT_INT(fsdp_trace_sums(trace)[FSDP_TRACE_MATMUL].device_ns, 0);
+    ASSERT_INT(fsdp_trace_get_event(trace, 0)->device_begin_ns, 0);
+    ASSERT(fsdp_trace_sums(trace)[FSDP_TRACE_MATMUL].wall_ns > 0);
+    clock = (test_clock){.most = 2};
+    trace_with_clock(trace, &clock);
+    ASSERT_INT(fsdp_trace_sums(trace)[FSDP_TRACE_REST].device_ns, 1000);
+    ASSERT_INT(fsdp_trace_sums(trace)[FSDP_TRACE_MATMUL].device_ns, 0);
+    ASSERT_INT(fsdp_trace_get_event(trace, 5)->device_ns, 1000);
+    clock = (test_clock){.most = 0};
+    trace_with_clock(trace, &clock);
+    ASSERT_INT(fsdp_trace_get_event(trace, 8)->device_ns, 0);
+    fsdp_trace_destroy(trace);
+}
+
 /* Sums continue when the ring is full. */
 TEST(the_ring_keeps_the_newest)
 {
