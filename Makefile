@@ -234,6 +234,14 @@ $(BUILD)/built: $(BUILT) $(EXAMPLES)
 	@touch $@
 	@$(if $(filter-out all,$(MAKECMDGOALS))$(filter-out 0,$(MAKELEVEL)),:,echo "built $(strip $(BUILT)) $(BUILD)/examples; next: $(BUILD)/fsdp --help, or 'Train your own' in README.md")
 lib: $(BUILD)/libfsdp.a
+# In the lines that `make` prints for the objects of these targets: "[3/700] ", the how manyth of the
+# objects that did not exist when make began to compile. Other objects, which are compiled again, have no
+# number. MISSING_O is computed when the first object is compiled, so that `make` with nothing to do is as
+# fast as without it.
+COUNTED_O = $(LIB_O) $(if $(filter lib,$(MAKECMDGOALS)),,$(CLI_O) $(EXAMPLES:%=%.o))
+MISSING_O = $(eval MISSING_O := $(filter-out $(wildcard $(COUNTED_O)),$(COUNTED_O)))$(MISSING_O)
+COMPILED_O :=
+PROGRESS = $(if $(filter $@,$(MISSING_O)),$(eval COMPILED_O += $@)[$(words $(COMPILED_O))/$(words $(MISSING_O))] )
 # Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
 tests: $(if $(TEST_FOLDER),$(BUILD)/$(TEST_FOLDER)tests,$(TESTS) $(CUDA_PROGRAMS)) $(BUILD)/fsdp-testing
@@ -286,7 +294,7 @@ $(foreach o,device device_names,$(BUILD)/src/tensor/$(o).o $(BUILD)/src/tensor/$
 
 $(BUILD)/%.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
-	@$(if $(V),,echo "  CC $<")
+	@$(if $(V),,echo "  CC $(PROGRESS)$<")
 	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
 $(BUILD)/%.testing.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
@@ -305,7 +313,7 @@ $(BUILD)/tests/kernels/%.o: private CFLAGS_ALL += $(if $(SANITIZE),-O1)
 $(BUILD)/src/cli/common/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
-	@$(if $(V),,echo "  CXX $<")
+	@$(if $(V),,echo "  CXX $(PROGRESS)$<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
 $(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS) -DFSDP_CUDA_CODE='"$(strip $(CUDA_CODE))"' \
     -DFSDP_CUDA_HOME='"$(CUDA_HOME)"'
@@ -315,7 +323,7 @@ $(BUILD)/%.emulated.o: %.c $(BUILD)/found
 	$(Q)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) $(EMULATED) -c $< -o $@
 $(BUILD)/%.emulated.o: %.cpp $(BUILD)/found
 	@mkdir -p $(@D)
-	@$(if $(V),,echo "  CXX $<")
+	@$(if $(V),,echo "  CXX $(PROGRESS)$<")
 	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -O3 -c $< -o $@
 $(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
@@ -325,7 +333,7 @@ $(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
 $(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,adamw adamw_8bit sgd schedule_free adafactor nf4 float8 magnitude): private NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
-	@$(if $(V),,echo "  NVCC $<")
+	@$(if $(V),,echo "  NVCC $(PROGRESS)$<")
 	$(Q)$(CUDA_NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 # Programs of tests/cuda/programs, and the check build.
 $(CUDA_PROGRAMS): $(BUILD)/%: $(BUILD)/%.emulated.o $(EMULATOR_O)
@@ -361,7 +369,7 @@ $(CHECK_PROGRAMS): $(CHECK)/%: $(CHECK)/%.o $(CHECK_EMULATOR_O)
 define isa_rule
 $(BUILD)/%.$(1).o: %.c $(BUILD)/found
 	@mkdir -p $$(@D)
-	@$(if $(V),,echo "  CC $$< ($(1))")
+	@$(if $(V),,echo "  CC $$(PROGRESS)$$< ($(1))")
 	$(Q)$(CC) $(CFLAGS_ALL) $(ISA_OPT) -march=$(1) -mprefer-vector-width=512 -Wno-psabi \
 	    -DFSDP_ISA=$(subst -,_,$(1)) -DFSDP_ISA_NAME='"$(1)"' -c $$< -o $$@
 endef

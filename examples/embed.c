@@ -108,11 +108,12 @@ int main(int argc, char **argv)
     double loss = 0;
     signal(SIGINT, SIG_IGN); /* this stays as it is */
     if (ranks < 1 || MICRO_BATCHES % ranks)
-        return fprintf(stderr, "usage: embed [1 | 2 | 4]\n"), 2;
+        return fsdp_error(FSDP_ERR_INVALID, "usage: embed [1 | 2 | 4]"), fsdp_error_print("embed"),
+               2;
     const fsdp_status status = fsdp_run_ranks(ranks, train, &loss, NULL);
     if (status == FSDP_OK)
         printf("loss of the last batch: %.9g\n", loss);
     else
-        fprintf(stderr, "embed: %s\n", fsdp_last_error());
+        fsdp_error_print("embed");
     return status != FSDP_OK;
 }

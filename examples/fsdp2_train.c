@@ -207,8 +207,7 @@ static fsdp_status assert_holds(bool holds, const char *what)
 {
     if (holds)
         return FSDP_OK;
-    fprintf(stderr, "fsdp2_train: assertion failed: %s\n", what);
-    return FSDP_ERR_STATE;
+    return fsdp_error(FSDP_ERR_STATE, "assertion failed: %s", what);
 }
 
 /* The modules have no memory until they are sharded (as on the tutorial's meta device), so no rank
@@ -356,7 +355,9 @@ static bool is_complete(const run *r, int64_t time_ms)
     for (int i = 0; i < 2; i++) {
         file_path(r, time_ms, names[i], path);
         if (access(path, F_OK) != 0) {
-            fprintf(stderr, "fsdp2_train: %s is missing, so this checkpoint is not used\n", path);
+            if (fsdp_group_rank(r->group) == 0)
+                fprintf(stderr, "fsdp2_train: %s is missing, so this checkpoint is not used\n",
+                        path);
             return false;
         }
     }
@@ -514,7 +515,7 @@ int main(int argc, char **argv)
     if (status == FSDP_OK && wanted)
         status = main_of_rank(&r);
     if (status != FSDP_OK) {
-        fprintf(stderr, "fsdp2_train: %s\n", fsdp_last_error());
+        fsdp_error_print("fsdp2_train");
         if (r.group)
             fsdp_group_abort(r.group, status); /* stops the peers immediately, with this message */
     }

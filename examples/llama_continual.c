@@ -265,11 +265,10 @@ static fsdp_status setup_model(job *j)
         .no_shard = a->sharding_strategy == FSDP_SHARDING_NO_SHARD,
         .no_limit_all_gathers = !a->limit_all_gathers,
         .offload_policy = {.kind = a->cpu_offload ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE}};
-    if (a->sharding_strategy > FSDP_SHARDING_NO_SHARD) {
-        fprintf(stderr, "llama_continual: the strategies of one host are FULL_SHARD, SHARD_GRAD_OP "
-                        "and NO_SHARD; 'fsdp train' has HYBRID_SHARD\n");
-        exit(2);
-    }
+    if (a->sharding_strategy > FSDP_SHARDING_NO_SHARD)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--sharding_strategy: this program has FULL_SHARD, SHARD_GRAD_OP and "
+                          "NO_SHARD; 'fsdp train' has HYBRID_SHARD");
     FSDP_TRY(fsdp_model_create(&j->pretrained.config, &j->model));
     FSDP_TRY(fsdp_auto_wrap(j->model, &policy, j->group, j->device, &options));
     FSDP_TRY(fsdp_pretrained_load(&j->pretrained, j->model, j->group, 1, NULL));
@@ -550,7 +549,7 @@ int main(int argc, char **argv)
     if (status == FSDP_OK && run)
         status = fabric_main(&j);
     if (status != FSDP_OK) {
-        fprintf(stderr, "llama_continual: %s\n", fsdp_last_error());
+        fsdp_error_print("llama_continual");
         if (j.group)
             fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }

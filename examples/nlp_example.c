@@ -439,7 +439,7 @@ int main(int argc, char **argv)
     if (status == FSDP_OK && run)
         status = training_function(&j);
     if (status != FSDP_OK) {
-        fprintf(stderr, "nlp_example: %s\n", fsdp_last_error());
+        fsdp_error_print("nlp_example");
         if (j.accelerator) /* stops the peers immediately, with this message */
             fsdp_group_abort(fsdp_accelerator_group(j.accelerator), status);
     }

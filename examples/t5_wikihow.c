@@ -408,7 +408,7 @@ int main(int argc, char **argv)
     if (status == FSDP_OK && run)
         status = fsdp_main(&j);
     if (status != FSDP_OK) {
-        fprintf(stderr, "t5_wikihow: %s\n", fsdp_last_error());
+        fsdp_error_print("t5_wikihow");
         if (j.group)
             fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }

@@ -171,12 +171,14 @@ int main(int argc, char **argv)
     char rest = 0;
     if (argc < 4 || argc > 5 ||
         (argc == 5 && (sscanf(argv[4], "%d%c", &j.epochs, &rest) != 1 || j.epochs < 1))) {
-        fprintf(stderr, "usage: train_t5 MODEL DATA.csv OUTPUT [EPOCHS, at least 1]\n");
+        (void)fsdp_error(FSDP_ERR_INVALID,
+                         "usage: train_t5 MODEL DATA.csv OUTPUT [EPOCHS, at least 1]");
+        fsdp_error_print("train_t5");
         return 2;
     }
     fsdp_status status = run(&j, argv);
     if (status != FSDP_OK) {
-        fprintf(stderr, "train_t5: %s\n", fsdp_last_error());
+        fsdp_error_print("train_t5");
         if (j.group)
             fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }

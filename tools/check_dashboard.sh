@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: tools/check_dashboard.sh OUT DIR...: opens the dashboard of DIR... in headless Chromium, and
 # checks what a person would see: the page says something about each run, no script failed, and
-# names of runs made no elements. Writes pictures to the folder OUT: light, dark and on a phone. Says
+# names of runs made no elements. Writes pictures to the folder OUT: light, dark, 1000 pixels
+# wide, and on a phone. Says
 # so and succeeds where there is no Chromium. FSDP_BUILD is the build folder ("build").
 build=${FSDP_BUILD:-build}
 out=${1:?usage: tools/check_dashboard.sh OUT DIR...}
@@ -41,13 +42,14 @@ picture() { # NAME WIDTH HEIGHT ARGUMENTS...
 }
 picture light 1360 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=1
 picture dark 1360 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=0
+picture narrow 1000 "${HEIGHT:-2300}" --blink-settings=preferredColorScheme=1
 picture phone 500 "${PHONE_HEIGHT:-4200}" --blink-settings=preferredColorScheme=1
 
 browse --enable-logging=stderr --v=0 --dump-dom >"$work/page.html" 2>"$work/console"
 grep -E 'CONSOLE.*(Error|Refused|error)' "$work/console" >&2 && say "the console of the browser has errors"
 grep -q 'id="findings-list"><li' "$work/page.html" || say "the page has no findings"
 grep -q '<path class="curve' "$work/page.html" || say "the page draws no curves"
-[ "$(grep -o '<script' "$work/page.html" | wc -l)" -eq 3 ] || say "there are other scripts than those of the page"
+[ "$(grep -o '<script' "$work/page.html" | wc -l)" -eq 4 ] || say "there are other scripts than those of the page"
 grep -Eq '<(img|iframe|object|embed|link rel="(icon|pre)|form action)' "$work/page.html" && say "there are elements that the page did not make"
 cp "$work/page.html" "$out/page.html"
 [ $bad -eq 0 ] && echo "check_dashboard: good; pictures are in $out"

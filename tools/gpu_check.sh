@@ -15,6 +15,7 @@
 #   bench        training steps of the shapes in tools/gpu_check/shapes, of T5 on real rows, and of
 #                Llama in float8
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
+#   kernels      which kernels two of the shapes run, and how long each takes
 #   commands     train, resume, offload, profile and generate, as on the CPU
 #   curve        50 steps of models/t5-debian-mini on the card and on the CPU
 #   sanitizer    compute-sanitizer's four tools on the conformance tests
@@ -105,9 +106,9 @@ part_head() {
 
 part_head
 [ "$status" = passed ] || exit 1
-for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench commands torch curve sanitizer}; do
+for name in ${GPU_CHECK_PARTS:-build conformance verify ranks options bench commands torch curve kernels sanitizer}; do
     case $name in
-    build | conformance | verify | ranks | options | commands | curve | sanitizer | bench | torch) "part_$name" ;;
+    build | conformance | verify | ranks | options | commands | curve | kernels | sanitizer | bench | torch) "part_$name" ;;
     *) begin "$name" 1; fail "no such part"; finish ;;
     esac
 done

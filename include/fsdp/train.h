@@ -42,6 +42,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parse_args(const fsdp_options_spec *sp
                                                      char **argv, void *target,
                                                      fsdp_options **options, bool *run);
 
+/**
+ * Print the message of fsdp_last_error() to stderr as perror() does: "program: message". If `fsdp
+ * launch` started this process, give the message to the launcher instead, like
+ * torch.distributed.elastic.multiprocessing.errors.record. The launcher prints the message of the
+ * rank that failed first, so that an error that all ranks have is printed once. A program calls
+ * this before it exits with a code other than 0.
+ * @param program name of the program, which is put before the message
+ */
+FSDP_API void fsdp_error_print(const char *program);
+
 /** Zero means default. */
 typedef struct fsdp_forward_backward_options {
     /** true: run forward and backward with dropout, as after model.train(). false: run only

@@ -241,10 +241,14 @@ static int run_attempts(const fsdp_launch *launch)
     }
 }
 
-/* Return true if the command is an fsdp command with --help or --print-config. The launcher then
- * prints the text itself, because otherwise every rank would print it. */
+/* Return true if the command is an fsdp command with --help or --print-config, or one that lists
+ * its subcommands because none is given. The launcher then prints the text itself, because
+ * otherwise every rank would print it. */
 static bool asks_for_text(const fsdp_launch *launch)
 {
+    const fsdp_command_group *group = fsdp_command_group_of(launch->command[0]);
+    if (launch->is_subcommand && !launch->command[1] && group && group->summary)
+        return true;
     for (char **word = launch->command + 1; launch->is_subcommand && *word; word++)
         if (strcmp(*word, "--help") == 0 || strcmp(*word, "-h") == 0 ||
             strcmp(*word, "--print-config") == 0 || strcmp(*word, "--print_config") == 0)

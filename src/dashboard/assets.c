@@ -23,6 +23,7 @@ EMBED(html, "src/dashboard/page.html");
 EMBED(css, "src/dashboard/page.css");
 EMBED(charts, "src/dashboard/charts.js");
 EMBED(findings, "src/dashboard/findings.js");
+EMBED(slow, "src/dashboard/slow.js");
 EMBED(page, "src/dashboard/page.js");
 
 const fsdp_asset *fsdp_asset_find(const char *path)
@@ -36,6 +37,7 @@ const fsdp_asset *fsdp_asset_find(const char *path)
         {"charts.js", "text/javascript; charset=utf-8", fsdp_asset_charts, fsdp_asset_charts_end},
         {"findings.js", "text/javascript; charset=utf-8", fsdp_asset_findings,
          fsdp_asset_findings_end},
+        {"slow.js", "text/javascript; charset=utf-8", fsdp_asset_slow, fsdp_asset_slow_end},
         {"page.js", "text/javascript; charset=utf-8", fsdp_asset_page, fsdp_asset_page_end},
     };
     for (size_t i = 0; i < FSDP_LENGTH(all); i++)

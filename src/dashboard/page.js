@@ -9,7 +9,6 @@ const state = {
     drawn: "", detailDrawn: "", logDrawn: null, result: {best: new Set(), slow: new Set(), findings: []}, isChosen: false,
 };
 const byId = id => document.getElementById(id);
-const LIVE = new Set(["training", "validation", "starting", "running", "saving a checkpoint", "saving the model"]);
 
 // Store a value as long as the tab of the page is open. If the browser forbids this, the value is
 // not stored.
@@ -95,7 +94,7 @@ function showStatus(error) {
         status.textContent = /^\d/.test(error.message) ? "the server refuses (" + error.message + "): is this address still right?"
             : "no answer: the dashboard has ended, or the tunnel to it";
     else
-        status.textContent = (state.paused ? "paused at " : "live, ") + clock(state.now);
+        status.textContent = statusText([...state.runs.values()], state.paused, clock(state.now));
 }
 
 async function tick() {
@@ -197,9 +196,16 @@ function partsOf(run, inTokens) {
         ["validation", cost.validation], ["save", cost.save], ["rest", cost.rest]].map(([kind, seconds]) => [kind, seconds / work]) : null;
 }
 
-// Return the bar with the parts of a run's time. The bars of all runs have the same scale: a run that
-// takes twice as long for as many tokens has a bar that is twice as long. `most` is the longest of
-// these times.
+// Return the width of the longest bar in the table of runs, in pixels: more if the page has room.
+function barWidth() {
+    return innerWidth > 1300 ? 220 : innerWidth > CARD_WIDTH ? 110 : 200;
+}
+const CARD_WIDTH = 960, BAR_HEIGHT = 16; // up to CARD_WIDTH, page.css shows each run as a card
+const LABEL_WIDTH = 29; // a part of a bar that is at least so wide, in pixels, shows its share
+
+// Return the bar with the parts of a run's time, and the time after it. The bars of all runs have the
+// same scale: a run that takes twice as long for as many tokens has a bar that is twice as long.
+// `most` is the longest of these times.
 function splitBar(run, most, inTokens) {
     const parts = partsOf(run, inTokens);
     if (!parts)
@@ -207,15 +213,18 @@ function splitBar(run, most, inTokens) {
     const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0) || 1;
     const text = parts.filter(([, seconds]) => seconds > 0.001 * whole).map(([kind, seconds]) =>
         `${PARTS.find(part => part[0] === kind)[1]} ${duration(seconds)} (${percent(seconds / whole)})`).join(", ");
-    const bar = svg("svg", {class: "split", viewBox: "0 0 150 12", preserveAspectRatio: "none", role: "img", "aria-label": (inTokens ? "1000 tokens: " : "a step: ") + text});
+    const longest = barWidth(), size = Math.max(1, Math.ceil(longest * whole / most));
+    const bar = svg("svg", {class: "split", width: size, height: BAR_HEIGHT, viewBox: `0 0 ${size} ${BAR_HEIGHT}`, role: "img", "aria-label": (inTokens ? "1000 tokens: " : "a step: ") + text});
     svg("title", {}, bar, (inTokens ? "1000 tokens: " : "a step: ") + text);
     let at = 0;
     for (const [kind, seconds] of parts) {
-        const width = seconds / most * 150;
-        svg("rect", {class: "part " + kind, x: at.toFixed(1), y: 0, width: width.toFixed(1), height: 12}, bar);
+        const width = seconds / most * longest;
+        svg("rect", {class: "part " + kind, x: at.toFixed(1), y: 0, width: width.toFixed(1), height: BAR_HEIGHT}, bar);
+        if (width >= LABEL_WIDTH)
+            svg("text", {class: "share on-" + kind, x: (at + width / 2).toFixed(1), y: BAR_HEIGHT - 4, "text-anchor": "middle"}, bar, Math.round(100 * seconds / whole) + " %");
         at += width;
     }
-    return bar;
+    return el("span", {class: "bar-and-time"}, bar, " ", duration(whole));
 }
 
 function stateText(run) {
@@ -224,7 +233,7 @@ function stateText(run) {
     return run.state;
 }
 function stateKind(text) {
-    return LIVE.has(text) ? "state-live" : "state-" + text;
+    return isLive(text) ? "state-live" : "state-" + text;
 }
 
 function progressText(run) {
@@ -244,7 +253,7 @@ function isBad(run) {
 function drawRuns() {
     const runs = state.order.map(id => state.runs.get(id));
     const measured = runs.filter(run => run.steps > 0), by = runs.length ? rankBy(runs) : null, inTokens = measured.length > 0 && countsTokens(measured);
-    const speeds = runs.map(run => run.total_s > 0 && run.tokens_per_step > 0 ? workOf(run, true) / run.total_s : null), fastest = Math.max(...speeds);
+    const speeds = runs.map(run => run.total_s > 0 && run.tokens_per_step > 0 ? workOf(run, true) / run.total_s : null), fastest = Math.max(...speeds.filter((speed, i) => !hasDiverged(runs[i])));
     byId("runs-empty").hidden = runs.length > 0;
     byId("runs-empty").textContent = "No runs in these folders yet. A run appears here when 'fsdp train' writes with --metrics FILE or --report-to json.";
     const parts = runs.map(run => partsOf(run, inTokens) || []), wholes = parts.map(all => all.reduce((sum, [, seconds]) => sum + seconds, 0));
@@ -256,7 +265,7 @@ function drawRuns() {
         ["state", HELP.state, "left"], ["step", "Optimizer steps done, of how many."], ["training loss" + (measured.length ? `, ${lastMeanText(measured)}` : ""), "Mean over the last twentieth of the steps, here. The summary of a run has the mean of its last epoch's steps, 'fsdp compare' shows that one, and --plot smooths over another window."],
         ["best validation loss", "The smallest loss of all validations."], ["at step", "The step of the smallest validation loss."],
         ["total time", "From the start of the run to its end, or until now: loading, validation and checkpoints are included."],
-        ["tokens/s", `Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than ${SLOW_TIMES} times as many. The curve of the throughput below leaves out what is between steps.`],
+        ["tokens/s", `Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than ${SLOW_TIMES} times as many; a run whose loss has diverged is not the fastest. The curve of the throughput below leaves out what is between steps.`],
         ["tokens a step", "Mean over all steps, of all ranks and micro-steps, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up. Compare it only between runs with as many tokens a step."],
         ["where the time goes", `The total time, as a mean over ranks, for ${inTokens ? "1000 tokens" : "a step"}. The bars of all runs have one scale: a longer bar is a slower run.`, "left"]),
         runs.map((run, i) => {
@@ -459,7 +468,7 @@ function drawRanks() {
             cell(share(rank, own), low("compute")), cell(share(rank, rank.no_core_s), noCore > 0.1 && noCore > 2 * least ? "low" : ""),
             ...(hasStopped ? [cell(stopped === null ? "–" : share(rank, stopped), stopped > 0.1 * rank.seconds ? "low" : "")] : []),
             cell(share(rank, rank.wait_s)), cell(share(rank, rank.data_s), low("data")), cell(newest ? bytes(newest[8]) : "–"),
-            cell(`${rank.host}, ${rank.device}, ${rank.threads} ${rank.threads === 1 ? "thread" : "threads"}, process ${rank.pid}`, "left"),
+            cell(`${rank.host}, ${rank.device}, ${rank.threads} ${rank.threads === 1 ? "thread" : "threads"}, process ${rank.pid}`, "left where"),
             ...(hasMessage ? [cell(rank.message, "wrap")] : [])]);
     }));
 }
@@ -628,7 +637,7 @@ function draw() {
     state.detailDrawn = detailKey;
     drawUnits();
     drawCheckpoints();
-    const live = shownRuns().filter(run => LIVE.has(run.state)).length;
+    const live = shownRuns().filter(run => isLive(run.state)).length;
     document.title = (live ? `${live} running · ` : "") + "fsdp dashboard";
 }
 

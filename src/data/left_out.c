@@ -55,12 +55,12 @@ void fsdp_unknown_rows_text(const fsdp_left_out *o, int64_t rows, const char *pa
     *text = 0;
     if (!o->unknown_rows)
         return;
-    fsdp_text_printf(&t, "%s: %" PRId64 " of %s%" PRId64 " rows " FSDP_UNKNOWN_SAYS " (", path,
+    fsdp_text_printf(&t, "%s: %" PRId64 " of %s%" PRId64 " rows " FSDP_UNKNOWN_SAYS " ", path,
                      o->unknown_rows, o->counted_rows < rows ? "the first " : "", o->counted_rows);
     fsdp_unknown_examples_print(&o->unknown_examples, &t);
-    fsdp_text_printf(&t, "first in %s%srow %" PRId64, o->unknown_place ? o->unknown_place : "",
+    fsdp_text_printf(&t, "in %s%srow %" PRId64, o->unknown_place ? o->unknown_place : "",
                      o->unknown_place ? " of " : "", o->unknown_row + 1);
     if (o->unknown_file)
         fsdp_text_printf(&t, " of %s", o->unknown_file);
-    fsdp_text_printf(&t, "); " FSDP_UNKNOWN_BECOMES);
+    fsdp_text_printf(&t, "; " FSDP_UNKNOWN_BECOMES);
 }

@@ -169,9 +169,9 @@ static void report_unknown(const generate_run *g)
     const fsdp_prompts *p = &g->prompts;
     if (!p->n_unknown)
         return;
-    fsdp_text_printf(&t, "%zu of %zu prompts " FSDP_UNKNOWN_SAYS " (", p->n_unknown, p->n);
+    fsdp_text_printf(&t, "%zu of %zu prompts " FSDP_UNKNOWN_SAYS " ", p->n_unknown, p->n);
     fsdp_unknown_examples_print(&p->unknown_examples, &t);
-    fsdp_text_printf(&t, "first in prompt %zu); " FSDP_UNKNOWN_BECOMES, p->unknown + 1);
+    fsdp_text_printf(&t, "in prompt %zu; " FSDP_UNKNOWN_BECOMES, p->unknown + 1);
     fsdp_generate_note(g, text);
 }
 

@@ -1,10 +1,68 @@
 /* Derives from an option table what a shell completes. */
 #include "src/options/completion.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "src/base/assert.h"
 #include "src/options/options_parse.h"
+
+enum {
+    MOST_TOPICS = 64,
+    TOPIC_BYTES = 24
+};
+
+/* The words that --help takes: those of its own row, and the words of the headings of a command. */
+typedef struct topics {
+    char texts[MOST_TOPICS][TOPIC_BYTES];
+    const char *list[MOST_TOPICS + 1]; /* ends with NULL */
+    size_t count;
+} topics;
+
+/* Add a word [length] in lower case, unless it is there already, says nothing about options, or is
+ * too short or too long. */
+static void add_topic(topics *t, const char *word, size_t length)
+{
+    static const char *const ignored[] = {"with", "other", "options", "several", "making"};
+    char text[TOPIC_BYTES];
+    if (length < 4 || length >= sizeof text || t->count == MOST_TOPICS)
+        return;
+    for (size_t i = 0; i < length; i++)
+        text[i] = (char)tolower((unsigned char)word[i]);
+    text[length] = '\0';
+    for (size_t i = 0; i < FSDP_LENGTH(ignored); i++)
+        if (strcmp(ignored[i], text) == 0)
+            return;
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->list[i], text) == 0)
+            return;
+    t->list[t->count] = memcpy(t->texts[t->count], text, length + 1);
+    t->list[++t->count] = NULL;
+}
+
+static void add_heading(topics *t, const char *heading)
+{
+    while (*heading) {
+        size_t length = 0;
+        while (isalnum((unsigned char)heading[length]) || heading[length] == '-')
+            length++;
+        add_topic(t, heading, length);
+        heading += length + (heading[length] != '\0');
+    }
+}
+
+static void list_topics(const fsdp_options_spec *spec, topics *t)
+{
+    t->list[0] = NULL;
+    t->count = 0;
+    for (const char *const *word = fsdp_options_built_in[0].completions; *word; word++) {
+        t->list[t->count] = *word;
+        t->list[++t->count] = NULL;
+    }
+    for (size_t i = 0; i < spec->count; i++)
+        if (spec->table[i].group && !spec->table[i].hidden && !spec->table[i].no_effect)
+            add_heading(t, spec->table[i].group);
+}
 
 static void visit_table(const fsdp_option *table, size_t count, fsdp_option_visit_fn *visit,
                         void *arg)
@@ -16,9 +74,14 @@ static void visit_table(const fsdp_option *table, size_t count, fsdp_option_visi
 
 void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *visit, void *arg)
 {
+    topics words;
+    fsdp_option help = fsdp_options_built_in[0];
+    list_topics(spec, &words);
+    help.completions = words.list;
     visit_table(spec->table, spec->count, visit, arg);
     visit_table(spec->compat, spec->n_compat, visit, arg);
-    visit_table(fsdp_options_built_in, fsdp_options_n_built_in, visit, arg);
+    visit(&help, arg);
+    visit_table(fsdp_options_built_in + 1, fsdp_options_n_built_in - 1, visit, arg);
     if (spec->config_alias)
         visit(&(fsdp_option){.name = spec->config_alias,
                              .type = FSDP_OPTION_STRING,

@@ -115,10 +115,8 @@ void fsdp_unknown_examples_add(fsdp_unknown_examples *examples, const fsdp_unkno
 
 void fsdp_unknown_examples_print(const fsdp_unknown_examples *examples, fsdp_text *text)
 {
-    for (int i = 0; i < FSDP_UNKNOWN_EXAMPLES && *examples->items[i]; i++)
-        fsdp_text_printf(text, "%s%s", i ? ", " : "", examples->items[i]);
     if (*examples->items[0])
-        fsdp_text_printf(text, "; ");
+        fsdp_text_printf(text, "%s ", examples->items[0]);
 }
 
 void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more)

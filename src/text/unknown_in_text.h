@@ -12,11 +12,11 @@
 #include "src/base/str.h"
 #include "src/text/models/token_model.h"
 
-/* The parts of messages about unknown characters and words, before and after the examples. */
-#define FSDP_UNKNOWN_SAYS "have characters or words that the tokenizer does not know"
+/* The parts of messages about unknown characters and words, before and after the place of the first
+ * of them. */
+#define FSDP_UNKNOWN_SAYS "have characters or words that the tokenizer does not know, first"
 #define FSDP_UNKNOWN_BECOMES                                                                       \
-    "each becomes the unknown token (<unk> or [UNK]), so the model can neither read nor write "    \
-    "it: replace it in the texts, or use a model whose tokenizer knows it"
+    "the model can neither read nor write them: replace them, or use another model"
 
 /* The unknown tokens of one row. */
 typedef struct fsdp_unknown_in_text {
@@ -49,5 +49,6 @@ bool fsdp_unknown_examples_full(const fsdp_unknown_examples *examples);
 void fsdp_unknown_in_text_add(fsdp_unknown_in_text *found, const fsdp_unknown_in_text *more);
 /* Add the examples of *more that are not in *examples, as long as there is room. */
 void fsdp_unknown_examples_add(fsdp_unknown_examples *examples, const fsdp_unknown_examples *more);
-/* Append "'ø', 'ä'; " to *text, or nothing if there are no examples. */
+/* Append the first example and a space, such as "'ø' ", to *text, or nothing if there is no
+ * example. */
 void fsdp_unknown_examples_print(const fsdp_unknown_examples *examples, fsdp_text *text);

@@ -119,11 +119,7 @@ static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_spl
 {
     char *folder;
     const bool causal = s->task == FSDP_TASK_CAUSAL_LM || s->task == FSDP_TASK_MASKED_LM;
-    if (fsdp_path_check(path) == FSDP_ERR_INVALID)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: neither a regular file nor a directory; data are read more than "
-                          "once, which a pipe does not allow: write them to a file",
-                          path);
+    FSDP_TRY(fsdp_input_check_kept(path));
     if (fsdp_is_arrow_path(path))
         return add_file(s, path, causal ? FSDP_RECORD_ARROW : FSDP_RECORD_EXAMPLE, validation);
     if (!is_split && validation && !fsdp_path_is_directory(path))

@@ -343,15 +343,15 @@ static void print_special(const tokenize_run *r)
 /* Print one line about characters that the tokenizer does not know, if there are any. */
 static void print_unknown(const tokenize_run *r)
 {
-    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)] = "";
-    fsdp_text text = {examples, sizeof examples};
+    char example[FSDP_UNKNOWN_BYTES + 1] = "";
+    fsdp_text text = {example, sizeof example};
     if (!r->state.unknown_rows)
         return;
     fsdp_unknown_examples_print(&r->state.unknown_examples, &text);
     fprintf(r->out,
             "%s: %" PRId64 " of %" PRId64 " rows " FSDP_UNKNOWN_SAYS
-            " (%sfirst in %s); " FSDP_UNKNOWN_BECOMES "\n",
-            r->config->data, r->state.unknown_rows, r->state.records, examples, r->state.unknown);
+            " %sin %s; " FSDP_UNKNOWN_BECOMES "\n",
+            r->config->data, r->state.unknown_rows, r->state.records, example, r->state.unknown);
 }
 
 /* Return true if texts should end with eos, but the tokenizer has no eos. */

@@ -152,19 +152,69 @@ static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, cons
     fputc('\n', t->out);
 }
 
+/* The rows of a dataset, for a message. */
+typedef struct row_counts {
+    fsdp_file_rows of_files;
+    int64_t rows;     /* rows of the dataset */
+    int64_t max_rows; /* --max-train-samples or --max-validation-samples; 0: no limit */
+} row_counts;
+
+static row_counts count_rows(const fsdp_dataset *set, int64_t max_rows)
+{
+    return (row_counts){fsdp_dataset_file_rows(set), fsdp_dataset_len(set), max_rows};
+}
+
+/* Print "5 rows", or "3 of the 5 rows" if not all of them are used. `article` is put before the
+ * number of the rows if all are used. */
+static void print_count(const fsdp_trainer *t, const char *article, const row_counts *n)
+{
+    const fsdp_file_rows *of = &n->of_files;
+    const char *unit = of->are_documents ? "document" : "row";
+    if (of->count < of->in_split)
+        fprintf(t->out, "%lld of the ", (long long)of->count);
+    else
+        fprintf(t->out, "%s", article);
+    fprintf(t->out, "%lld %s%s", (long long)of->in_split, unit, of->in_split == 1 ? "" : "s");
+}
+
+/* If the rows of the files were joined, print how many rows they have become. */
+static void print_joined(const fsdp_trainer *t, const row_counts *n)
+{
+    const bool packed = t->config->form.packing != FSDP_PACKING_NONE;
+    const char *unit = n->rows == 1 ? "row" : "rows";
+    if (!n->of_files.are_documents && n->rows == n->of_files.count)
+        return;
+    /* --max-train-samples limits the rows that are packed, but the result of joining texts. */
+    if (!packed && n->rows == n->max_rows)
+        fprintf(t->out, ", joined and cut, of which the first %lld %s %s used", (long long)n->rows,
+                unit, n->rows == 1 ? "is" : "are");
+    else
+        fprintf(t->out, ", %s into %lld %s", packed ? "packed" : "joined and cut",
+                (long long)n->rows, unit);
+}
+
 /* If the user did not name the rows for validation, print where they come from. */
 static void print_validation(const fsdp_trainer *t, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;
-    const long long rows = (long long)fsdp_dataset_len(set);
-    if (t->out && c->splits_data)
-        fprintf(t->out,
-                "validation: %lld rows, the first %d %% of %s; training has the %lld rows after "
-                "them\n",
-                rows, c->validation_split_percentage, c->data,
-                (long long)fsdp_dataset_len(t->train_set));
-    else if (t->out && c->found_validation)
-        fprintf(t->out, "validation: %lld rows of %s\n", rows, c->validation_data);
+    const row_counts held = count_rows(set, c->max_validation_samples),
+                     rest = count_rows(t->train_set, c->max_train_samples);
+    if (!t->out || !(c->splits_data || c->found_validation))
+        return;
+    fprintf(t->out, "validation: ");
+    print_count(t, "", &held);
+    if (c->splits_data)
+        fprintf(t->out, ", the first %d %% of %s", c->validation_split_percentage, c->data);
+    else
+        fprintf(t->out, " of %s", c->validation_data);
+    print_joined(t, &held);
+    if (c->splits_data) {
+        fprintf(t->out, "; training has ");
+        print_count(t, "the ", &rest);
+        fprintf(t->out, " after them");
+        print_joined(t, &rest);
+    }
+    fputc('\n', t->out);
 }
 
 /* Open all sources as `parts` [fsdp_train_sources_count()]. *n is set to the number of parts that

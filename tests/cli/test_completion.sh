@@ -129,7 +129,10 @@ completes 'train --gradient_acc' '--gradient_accumulation_steps --gradient_accum
 completes 'launch --num_pro' --num_processes
 completes 'launch --num_processes 2 --fsdp_sharding_strategy HYBRID_SHARD_Z' HYBRID_SHARD_ZERO2
 completes 'train --device _' 'auto cpu cuda'
-completes 'train --help _' all
+completes 'train --help _' 'all model data adapter lora peft weights bits qlora bitsandbytes training optimizer learning rate sharding numbers output checkpoints'
+completes 'launch --help ho' hosts
+completes 'launch -n 2 train --help lo' lora
+completes 'verify --help _' all
 completes 'train --help --warmup-r' --warmup-ratio
 completes 'train --data rows' rows.csv
 completes 'train --output folder' folder.d
@@ -142,6 +145,22 @@ completes 'help checkpoint conv' convert
 completes 'completion _' 'bash zsh fish'
 completes 'plot row' rows.csv
 completes 'config expl' explain
+
+# Each shell offers the same words after --help, and --help knows each of them.
+sed -n "s/^        help | h) kind=words words='\(.*\)' ;;/\1/p" "$dir/fsdp.bash" | sort >"$dir/topics_bash"
+sed -n "s/^        '[*]--help=.*:(\\(all.*\\))' .*/\\1/p" "$dir/fsdp.zsh" | sort >"$dir/topics_zsh"
+sed -n "s/^complete -c fsdp -n .* -l help -x -a '\\(all[^']*\\)' .*/\\1/p" "$dir/fsdp.fish" | sort >"$dir/topics_fish"
+# bench and checkpoint without a subcommand have no options.
+check each_command_has_words_after_help [ "$(wc -l <"$dir/topics_bash")" -eq "$(($(wc -l <"$dir/commands") - 2))" ]
+check zsh_offers_the_same_words_after_help cmp -s "$dir/topics_bash" "$dir/topics_zsh"
+check and_so_does_fish cmp -s "$dir/topics_bash" "$dir/topics_fish"
+for command in train plan tokenize evaluate launch generate classify 'bench train'; do
+    # shellcheck disable=SC2086
+    for word in $(bash -c '. ./complete.bash; complete_words $1 --help ""' - "$command"); do
+        "$fsdp" $command --help "$word" >/dev/null 2>&1 || echo "$command --help $word"
+    done
+done >"$dir/err"
+check help_knows_each_of_these_words test ! -s "$dir/err"
 
 # Where other shells and checkers of pages are installed.
 for shell in zsh fish; do

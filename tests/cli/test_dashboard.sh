@@ -56,7 +56,7 @@ check the_policy_allows_nothing_inline grep -aq "^Content-Security-Policy: defau
 for header in 'X-Content-Type-Options: nosniff' 'Referrer-Policy: no-referrer' 'Cache-Control: no-store' 'X-Frame-Options: DENY'; do
     check "header_${header%%:*}" grep -aq "^$header" out
 done
-for file in page.js page.css charts.js findings.js; do
+for file in page.js page.css charts.js slow.js findings.js; do
     get "/$token/$file"
     answers "serves_$file" 200 '^Content-Type: text/(javascript|css)'
 done

@@ -16,5 +16,5 @@ while read -r word name why; do
     FAIL) bad "${name%:}" "$why" ;;
     esac
 done <out
-check the_tests_ran_to_their_end test $rc -eq "$([ $failed -eq 0 ] && echo 0 || echo 1)" -a $((passed + failed)) -ge 65
+check the_tests_ran_to_their_end test $rc -eq "$([ $failed -eq 0 ] && echo 0 || echo 1)" -a $((passed + failed)) -ge 77
 tally

@@ -189,4 +189,16 @@ fsdp generate --model lm --task-prefix 'it'\''s: ' 'your text'
 END
 check a_causal_models_prefix_is_in_the_command grep -qFf want out
 check its_config_has_none [ -z "$(prefix lm)" ]
+# --- `make` in a fresh clone counts what it compiles ---
+if command -v make >/dev/null; then
+    env -u MAKEFLAGS -u MAKELEVEL make -n -C "$root" BUILD="$dir/fresh" NVCC= 2>/dev/null |
+        sed -n 's/.*"  C[CX]*X* \[\([0-9]*\)\/\([0-9]*\)\] .*/\1 \2/p' >counts
+    check make_counts_what_it_compiles awk '
+        $1 != NR || NR > 1 && $2 != n { bad = 1 }
+        { n = $2 }
+        END { exit bad || NR < 100 || n != NR }' counts
+else
+    skip make_counts_what_it_compiles "no make here"
+fi
+
 tally

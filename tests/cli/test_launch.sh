@@ -183,6 +183,24 @@ expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
 run -n 1 --log-dir logs sh -c 'cd / && printf "{\"message\": \"disk full\"}" >$TORCHELASTIC_ERROR_FILE; exit 1'
 expect from_any_folder_too 1 'exited with status 1: disk full$'
 
+# --- an error that all ranks have is printed once: in each command and each program of examples/ ---
+said_once() { # NAME TEXT WORDS...
+    name=$1 text=$2
+    shift 2
+    run -n 3 "$@"
+    check "$name" [ "$rc" -ne 0 -a "$(grep -c -e "$text" "$dir/err")" -eq 1 ]
+}
+for command in $("$fsdp" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    [ "$command" = launch ] || said_once "a_wrong_flag_is_reported_once_by_$command" --nonsense "$command" --nonsense
+done
+for program in "$root"/examples/*.c; do
+    program=$(basename "$program" .c)
+    said_once "and_by_$program" "$program: \(unknown option '--nonsense'\|usage:\)" "$build/examples/$program" --nonsense
+done
+said_once a_missing_model_is_reported_once 't5-nowhere' "$build/examples/t5_wikihow" --model t5-nowhere
+said_once an_unknown_subcommand_too "did you mean 'inspect'" checkpoint inspct
+said_once subcommands_are_listed_once '^usage: fsdp checkpoint' checkpoint
+
 run -n 2 "$dir/nothing here"
 expect a_missing_program_is_a_usage_error 2 "$dir/nothing here: No such file"
 run -n 2 lanuch

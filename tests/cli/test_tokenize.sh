@@ -35,6 +35,8 @@ check the_summary_says_how_much shows '^text.txt: [0-9]+ documents, [0-9]+ token
 wanted=$(losses text.txt --max-seq-length 32)
 check the_text_trains [ "$rc" -eq 0 -a -n "$wanted" ]
 check token_files_train_like_the_text [ "$(losses text.bin --max-seq-length 32)" = "$wanted" ]
+run tokenize --tokenizer llama --data - --output never.bin
+expect standard_input_is_no_data 1 '^fsdp tokenize: -: standard input; data are read more than once.*COMMAND >rows.jsonl'
 run tokenize --tokenizer llama --data text.txt --output wide.bin --token-dtype int32
 expect the_option_for_train_is_named 0 'read it with --token-dtype uint32' out
 check and_train_takes_it [ "$(losses wide.bin --max-seq-length 32 --token-dtype uint32)" = "$wanted" ]
@@ -106,6 +108,16 @@ if ! sanitized; then
     rc=$?
     expect memory_is_bounded 0
 fi
+
+# --- the line about rows for validation counts rows and documents of the file, not those they become ---
+for k in 1 2 3 4 5 6 7 8 9 10; do echo "{\"text\": \"a row with the number $k\"}"; done >ten.jsonl
+sed 's/.*: "\(.*\)"}/\1\n/' ten.jsonl >ten.txt
+losses ten.jsonl --max-seq-length 64 --packing bfd --validation-split-percentage 20 --max-train-samples 6 >/dev/null
+check rows_that_are_split_are_those_of_the_file shows \
+    '^validation: 2 rows, the first 20 % of ten.jsonl, packed into 1 row; training has 6 of the 8 rows after them, packed into [2-4] rows$'
+losses ten.txt --max-seq-length 16 --validation-split-percentage 20 --max-train-samples 3 >/dev/null
+check so_are_documents shows \
+    '^validation: 2 documents, the first 20 % of ten.txt, joined and cut into [1-9] rows?; training has the 8 documents after them, joined and cut, of which the first 3 rows are used$'
 
 # --- looking, and making a tokenizer ---
 run tokenize --tokenizer llama --data rows.jsonl --check --rows 1
@@ -214,20 +226,21 @@ check nothing_is_reported_without_them sh -c '[ "$1" -eq 0 ] && ! grep -q specia
 # --- the same for characters that the tokenizer does not know: T5's vocabulary lacks some ---
 t5=$root/models/t5-debian-mini
 printf 'text,headline\none,two\nthree,Søren\nMädchen,Søren\n' >names.csv
-said="names.csv: 2 of 3 rows have characters or words that the tokenizer does not know ('ø', 'ä'; first in "
+said="names.csv: 2 of 3 rows have characters or words that the tokenizer does not know, first 'ø' in "
 if lacks utf8proc; then
     skip unknown_characters 'built without utf8proc'
 else
     run tokenize --tokenizer "$t5" --data names.csv --output names --task seq2seq
-    check tokenize_names_unknown_characters grep -qF "${said}row 2 of names.csv); each becomes" out
+    check tokenize_names_unknown_characters grep -qF "${said}row 2 of names.csv; the model can neither read nor write them" out
     run train --model "$t5" --data names.csv --no-save-model --max-steps 1 --metrics m.jsonl
-    check train_names_unknown_characters grep -qF "${said}the target of row 2); each becomes" out
+    check train_names_unknown_characters grep -qF "${said}the target of row 2; the model can" out
     check and_counts_their_rows_in_the_metrics grep -q '"unknown_rows": 2' m.jsonl
     run evaluate --model "$t5" --data names.csv
-    check evaluate_names_unknown_characters grep -qF "data: ${said}the target of row 2); each becomes" err
-    run generate --model "$t5" --max-new-tokens 1 one 'Zoë'
+    check evaluate_names_unknown_characters grep -qF "data: ${said}the target of row 2; the model can" err
+    run generate --model "$t5" --max-new-tokens 1 one 'Zoë' 'Søren'
     check generate_names_unknown_characters \
-        grep -qF "1 of 2 prompts have characters or words that the tokenizer does not know ('ë'; first in prompt 2)" err
+        grep -qF "2 of 3 prompts have characters or words that the tokenizer does not know, first 'ë' in prompt 2;" err
+    check once [ "$(grep -c 'does not know' err)" -eq 1 ]
     printf 'text,headline\none,two\n' >known.csv
     run train --model "$t5" --data known.csv --no-save-model --max-steps 1
     check nothing_is_named_without_them sh -c '[ "$1" -eq 0 ] && ! grep -q "does not know" out err' sh "$rc"

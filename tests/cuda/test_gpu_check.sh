@@ -33,8 +33,9 @@ models_on=cuda
 [ -z "$(missing_kernels)" ] || models_on=cpu
 
 # --- all parts ---
-rehearse GPU_CHECK_PARTS="build conformance sanitizer" GPU_CHECK_FILES="test_memory"
+rehearse GPU_CHECK_PARTS="build conformance kernels sanitizer" GPU_CHECK_FILES="test_memory"
 expect parts_without_a_model_pass 0 ' 0 failed or late' out
+check kernels_need_cupti has_result kernels skipped 'there is no .*libkernels.so'
 check the_build_is_resolved has_result build passed
 check kernels_are_compared has_result conformance passed '"passed": [1-9]'
 check four_tools_run has_result sanitizer passed '"memcheck_clean": 1.*"synccheck_clean": 1'

@@ -6,7 +6,7 @@
 const fs = require("fs"), path = require("path"), vm = require("vm");
 
 const page = vm.createContext({isFinite, Math});
-for (const name of ["charts.js", "findings.js"])
+for (const name of ["charts.js", "slow.js", "findings.js"])
     vm.runInContext(fs.readFileSync(path.join(process.argv[2], "src/dashboard", name), "utf8"), page, {filename: name});
 
 let failed = 0;
@@ -155,6 +155,32 @@ r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2}, [[1.2, 0, 0
 check("a_slow_run_names_its_stopped_rank_once", /the others wait for rank 1/.test(r.text) && (r.text.match(/rank 1/g) || []).length === 1, r.text);
 r = compared(makeRun("fast", {}, [[0, 0, 0, 0]]), makeRun("slow", {step_s: 2}, [[0, 0, 0.1, 1]]));
 check("a_slow_run_of_one_rank_has_no_others", /100 s: it neither ran nor was ready to run in 50 % of a step \(fast: 0 %\)/.test(r.text) && !/others wait/.test(r.text), r.text);
+
+check("waits_are_not_put_down_to_a_marginal_lack_of_cores", /none of them is busy longer: the sizes of their batches differ/.test(
+    compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.4}, [[1.4, 0, 0.2, 0], [1.4, 0, 0.2, 0]])).text), "");
+check("but_to_a_clear_one", /none of them is busy longer: now this one and now that one has no core/.test(
+    compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.4}, [[1.1, 0, 0.5, 0], [1.1, 0, 0.5, 0]])).text), "");
+
+// ---- a run whose loss has diverged ----
+const losses = (first, last) => ({curves: {"train/loss": {mean: [...Array(20).fill(first), ...Array(20).fill(last)], not_finite: last === null ? 20 : 0}}});
+for (const [what, last] of [["rises", 9], ["is_not_a_number", null]]) {
+    r = compared(makeRun("wild", {step_s: 0.3, ...losses(3, last)}, calm), makeRun("a", losses(3, 2), calm), makeRun("b", {step_s: 1.1, ...losses(3, 2)}, calm));
+    check("a_run_whose_loss_" + what + "_makes_no_other_run_slow", r.names("slow") === "" && /^Speed: no run is slow\. The slowest is \[b\] .* the fastest is \[a\] .*wild is faster, but its loss has diverged/m.test(r.text), r.text);
+}
+r = compared(makeRun("wild", {step_s: 0.3, ...losses(3, 9)}, calm), makeRun("a", losses(3, 2), calm), makeRun("b", {step_s: 2, ...losses(3, 2)}, calm));
+check("the_fastest_of_the_others_is_the_measure", r.names("slow") === "b" && /^Slow: \[b\] makes .*, \[a\] 2\.0 times as many/m.test(r.text), r.text);
+r = compared(makeRun("wild", {step_s: 3, ...losses(3, 9)}, calm), makeRun("a", losses(3, 2), calm));
+check("it_can_be_slow_itself", r.names("slow") === "wild" && !/is faster/.test(r.text), r.text);
+r = compared(makeRun("wild", {step_s: 0.3, ...losses(3, 9)}, calm), makeRun("a", losses(3, 2), calm));
+check("one_other_run_has_no_measure", r.names("slow") === "" && !/Speed|faster/.test(r.text), r.text);
+r = compared(makeRun("wild", losses(3, 9), calm), makeRun("wilder", {step_s: 2, ...losses(3, 9)}, calm));
+check("if_all_have_diverged_they_are_compared", r.names("slow") === "wilder", r.text);
+
+// ---- whether runs go on ----
+const status = (isPaused, ...states) => page.statusText(states.map(state => ({state})), isPaused, "10:00:00");
+check("the_page_is_live_while_a_run_goes_on", status(false, "ended", "training") === "live, 10:00:00" && status(false, "saving a checkpoint") === "live, 10:00:00", status(false, "ended", "training"));
+check("but_not_after_the_runs_have_ended", status(false, "ended", "failed", "gone", "silent") === "no run goes on, 10:00:00", status(false, "ended", "failed", "gone", "silent"));
+check("nor_without_runs_or_if_it_is_paused", status(false) === "no runs yet, 10:00:00" && status(true, "training") === "paused at 10:00:00", [status(false), status(true, "training")]);
 
 // ---- runs that say no more ----
 r = compared(makeRun("a", {state: "gone"}));

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <fsdp/fsdp.h>
@@ -102,6 +103,48 @@ TEST(help_and_notes_come_from_rank_0_alone)
     char *printed;
     ASSERT_ERROR(parse(t, wrong, five, &args, &run, &printed), FSDP_ERR_INVALID,
                  "did you mean '--epochs'");
+}
+
+/* ---- errors ---- */
+
+/* The text that fsdp_error_print() writes to stderr; free with fsdp_free(). */
+static fsdp_status print_error(fsdp_test *t, char **printed)
+{
+    char path[600];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/stderr", fsdp_test_dir(t));
+    const int kept = dup(STDERR_FILENO);
+    if (kept < 0 || !freopen(path, "w", stderr))
+        return fsdp_error(FSDP_ERR_IO, "stderr cannot be moved");
+    fsdp_error_print("script");
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    return fsdp_file_read(path, 1 << 16, printed, &bytes);
+}
+
+/* The launcher gets the message only from its own ranks. Control characters are escaped. */
+TEST(an_error_is_printed_unless_the_launcher_prints_it)
+{
+    char path[600], *printed;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/error.json", fsdp_test_dir(t));
+    unsetenv("FSDP_LAUNCHER_PID");
+    setenv("TORCHELASTIC_ERROR_FILE", path, 1);
+    (void)fsdp_error(FSDP_ERR_INVALID, "a\x1b[1mname");
+    ASSERT_OK(print_error(t, &printed));
+    ASSERT_STR(printed, "script: a\\x1b[1mname\n");
+    fsdp_free(printed);
+    ASSERT(!fsdp_path_exists(path));
+    setenv("FSDP_LAUNCHER_PID", "1", 1);
+    ASSERT_OK(print_error(t, &printed));
+    ASSERT_STR(printed, "");
+    fsdp_free(printed);
+    ASSERT_OK(fsdp_file_read(path, 1 << 16, &printed, &bytes));
+    ASSERT(strstr(printed, "{\"message\":{\"message\":\"script: a\\\\x1b[1mname\""));
+    fsdp_free(printed);
+    unsetenv("FSDP_LAUNCHER_PID");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
 }
 
 /* ---- one batch ---- */

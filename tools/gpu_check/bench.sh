@@ -95,6 +95,28 @@ part_bench() {
     unwatch
 }
 
+# Which kernels two of the shapes run, and how long each takes: logs/kernels-*.txt.
+part_kernels() {
+    begin kernels 40
+    chosen_shapes | grep -E '^(t5-base|llama-3.2-1b) ' >"$out/shapes"
+    if [ ! -e "$kernels_library" ]; then
+        skip "there is no $kernels_library: build makes it where CUDA has CUPTI"
+    elif has "$fsdp"; then
+        while read -r name folder rows tokens targets dropout _; do
+            target=
+            [ "$targets" = 0 ] || target="--target $targets"
+            # shellcheck disable=SC2086
+            CUDA_INJECTION64_PATH=$(realpath "$kernels_library") KERNELS_OUT=$logs/kernels-$name.txt \
+                LD_LIBRARY_PATH=$cuda/lib64:$cuda/extras/CUPTI/lib64:${LD_LIBRARY_PATH:-} \
+                limited 20 "kernels-$name.log" "$fsdp" bench train --shape "$folder" --ranks 1 --dtype bf16 \
+                --batch "$rows" --seq "$tokens" $target --dropout "$dropout" --steps 8 --json </dev/null
+            judge "$name" && summary="$summary${summary:+; }$name: $(head -n 1 "$logs/kernels-$name.txt")"
+        done <"$out/shapes"
+        figure_text last_300_ms "$summary"
+    fi
+    finish
+}
+
 # ours PART KEY: prints that figure of our result
 ours() { grep "\"part\": \"$1\"" "$out/gpu_check.jsonl" | number "$2"; }
 torch_figures() { # NAME; from the JSON line in $line

@@ -20,6 +20,16 @@ build_instructions() {
     limited 120 build-instructions.log "$nvcc" -std=c++17 -O3 "$(architecture)" -I. -Iinclude \
         -o "$build/$instructions" $instructions.cu
 }
+# The library that lists kernels is built if CUDA has CUPTI.
+kernels_library=$build/libkernels.so
+build_kernels_library() {
+    for folder in "$cuda" "$cuda/extras/CUPTI"; do
+        [ ! -e "$folder/include/cupti.h" ] ||
+            limited 20 build-kernels.log "${CC:-gcc}" -O2 -fPIC -shared -I"$cuda/include" \
+                -I"$folder/include" -o "$kernels_library" tools/gpu_check/kernels.c \
+                -L"$folder/lib64" -lcupti -lpthread
+    done
+}
 part_build() {
     begin build 120
     # shellcheck disable=SC2046
@@ -37,6 +47,7 @@ part_build() {
         elif ! grep -q 'built with device cuda' "$log"; then
             fail "$(grep '^cuda:' "$log")"
         else
+            build_kernels_library
             build_instructions &
             limited 120 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
                 $(make_arguments "$build")

@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 #include "src/cli/checkpoint/checkpoint.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/common/commands.h"
 
 static const fsdp_command commands[] = {
@@ -46,11 +47,11 @@ static int unknown(const char *name)
     for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
         names[i] = commands[i].name;
     int near = fsdp_nearest_name(name, names, FSDP_LENGTH(commands));
-    fprintf(stderr, "fsdp checkpoint: unknown command '%s'", name);
-    if (near >= 0)
-        fprintf(stderr, "; did you mean '%s'?", names[near]);
-    fputs("\ntry 'fsdp checkpoint --help'\n", stderr);
-    return FSDP_EXIT_USAGE;
+    const bool has_near = near >= 0;
+    (void)fsdp_error(FSDP_ERR_INVALID, "unknown command '%s'%s%s%s", name,
+                     has_near ? "; did you mean '" : "", has_near ? names[near] : "",
+                     has_near ? "'?" : "");
+    return fsdp_cli_misused("fsdp checkpoint");
 }
 
 int fsdp_cmd_checkpoint(int argc, char **argv)

@@ -1,13 +1,12 @@
 /* Reads options and prints errors for all commands. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/error_file.h"
 #include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/guard.h"
@@ -31,23 +30,6 @@ static int print_text(char *text)
     return FSDP_EXIT_OK;
 }
 
-/* If `fsdp launch` started this rank, write `message` to the rank's error file, which the launcher
- * reads. The format is that of torchrun: {"message": {"message": ..., "extraInfo": ...}}. Returns
- * false if `fsdp launch` did not start this rank, or if the file cannot be written. */
-static bool write_error_file(const char *message)
-{
-    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-    if (!path || !*path || !getenv("FSDP_LAUNCHER_PID"))
-        return false;
-    json_t *root = json_pack("{s{sss{ss,sI}}}", "message", "message", message, "extraInfo",
-                             "py_callstack", "", "timestamp", (json_int_t)time(NULL));
-    if (!root)
-        return false;
-    bool written = json_dump_file(root, path, JSON_COMPACT) == 0;
-    json_decref(root);
-    return written;
-}
-
 static void print_error(const char *program, bool usage)
 {
     /* A message may contain names from files that others wrote, so show control characters as
@@ -55,7 +37,7 @@ static void print_error(const char *program, bool usage)
     char *error = fsdp_show_lines(fsdp_last_error());
     char *message = error ? fsdp_strdup_printf("%s: %s", program, error) : NULL;
     const char *text = message ? message : fsdp_last_error();
-    if (!write_error_file(text)) {
+    if (!fsdp_error_file_write(text)) {
         fprintf(stderr, "%s\n", text);
         if (usage)
             fprintf(stderr, "try '%s --help'\n", program);

@@ -17,6 +17,7 @@ struct fsdp_dataset {
     fsdp_left_out_fn *left_out; /* NULL: see fsdp_dataset_set_left_out() */
     fsdp_get_cut_fn *get_cut;   /* NULL: no row is cut */
     char *file;                 /* see fsdp_dataset_set_file(); owned; NULL: not set */
+    fsdp_file_rows file_rows;   /* in_split 0: see fsdp_dataset_set_file_rows() */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)
@@ -33,6 +34,18 @@ void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len)
 {
     dataset->first = first;
     dataset->len = len;
+}
+
+fsdp_file_rows fsdp_dataset_file_rows(const fsdp_dataset *dataset)
+{
+    return dataset->file_rows.in_split
+               ? dataset->file_rows
+               : (fsdp_file_rows){.count = dataset->len, .in_split = dataset->len};
+}
+
+void fsdp_dataset_set_file_rows(fsdp_dataset *dataset, fsdp_file_rows rows)
+{
+    dataset->file_rows = rows;
 }
 
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset)

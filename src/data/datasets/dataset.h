@@ -78,10 +78,12 @@ typedef struct fsdp_row_range {
  * counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
 /* Set *range to the rows of options->split among `rows` rows, as options->validation_percent says.
- * range->len equals range->rows. Return FSDP_ERR_INVALID if a split would have no rows. `path` is
- * the data, for the message. (text_dataset.c) */
+ * range->len equals range->rows. Return FSDP_ERR_INVALID if a split would have no rows. For the
+ * message, `path` is the data, and `unit` is what is counted: "rows" or "documents".
+ * (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows,
-                                               const char *path, fsdp_row_range *range);
+                                               const char *path, const char *unit,
+                                               fsdp_row_range *range);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
  * have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
@@ -117,6 +119,20 @@ void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part);
 /* Set the path of the file that the dataset reads, for fsdp_left_out.special_file and unknown_file.
  * Call it if the dataset is one of several. The path is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_set_file(fsdp_dataset *dataset, const char *path);
+
+/* The rows or documents of files of which the rows of a dataset were made. */
+typedef struct fsdp_file_rows {
+    int64_t count;      /* rows or documents that the dataset uses */
+    int64_t in_split;   /* rows or documents in options->split, before options->max_samples */
+    bool are_documents; /* documents of plain text; otherwise rows */
+} fsdp_file_rows;
+
+/* Return the rows of files that the dataset uses. Their number differs from fsdp_dataset_len() if
+ * the rows were joined. */
+fsdp_file_rows fsdp_dataset_file_rows(const fsdp_dataset *dataset);
+/* Set the result of fsdp_dataset_file_rows(). Until this is called, the rows of the dataset are
+ * rows of files. */
+void fsdp_dataset_set_file_rows(fsdp_dataset *dataset, fsdp_file_rows rows);
 
 /* Restrict the dataset to rows [first, first + len). */
 void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);

@@ -2,11 +2,11 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/base/io.h"
 #include "src/data/arrow/folder.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/masked_dataset.h"
 #include "src/data/files/data_paths.h"
+#include "src/data/files/input.h"
 #include "src/data/labels/class_text.h"
 #include "src/data/rows/dataset_options.h"
 
@@ -15,20 +15,6 @@ enum {
      * It is also the context length of GPT-2. */
     ROW_TOKENS = 1024
 };
-
-/* Refuse a pipe. The data of a pipe can be read only once, but a dataset's file is read several
- * times: every rank reads it, and its first bytes are also read to find out what kind of file it
- * is. */
-static fsdp_status check_is_kept(const char *path)
-{
-    const fsdp_status status = fsdp_path_check(path);
-    if (status != FSDP_ERR_INVALID)
-        return status;
-    return fsdp_error(status,
-                      "%s: neither a regular file nor a directory; data are read more than once, "
-                      "and by every rank, which a pipe does not allow: write them to a file",
-                      path);
-}
 
 /* Open rows of CSV and JSON, and join them if the options say so. */
 static fsdp_status open_rows(const char *path, const fsdp_dataset_options *options,
@@ -130,7 +116,7 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
 {
     fsdp_dataset_options full;
     FSDP_TRY(fsdp_dataset_complete_options(options, &full));
-    FSDP_TRY(check_is_kept(path));
+    FSDP_TRY(fsdp_input_check_kept(path));
     if (full.task == FSDP_TASK_MASKED_LM)
         return open_masked(path, &full, out);
     if (full.problem_type == FSDP_PROBLEM_MULTI_LABEL)

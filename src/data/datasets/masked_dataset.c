@@ -171,5 +171,6 @@ fsdp_status fsdp_masked_dataset_create(const char *path, fsdp_dataset *rows,
     fsdp_dataset_set_uses(*out, fsdp_dataset_uses(rows));
     fsdp_dataset_set_note(*out, fsdp_dataset_note(rows));
     fsdp_dataset_set_left_out(*out, masked_left_out);
+    fsdp_dataset_set_file_rows(*out, fsdp_dataset_file_rows(rows));
     return FSDP_OK;
 }

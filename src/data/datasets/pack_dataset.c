@@ -499,5 +499,6 @@ fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows, const fsdp_dataset_opti
     fsdp_dataset_set_uses(*out, fsdp_dataset_uses(rows) | FSDP_USES_PACKING);
     fsdp_dataset_set_note(*out, fsdp_dataset_note(rows));
     fsdp_dataset_set_left_out(*out, pack_left_out);
+    fsdp_dataset_set_file_rows(*out, fsdp_dataset_file_rows(rows));
     return FSDP_OK;
 }

@@ -106,7 +106,7 @@ static fsdp_status check_sentinels(const fsdp_tokenizer *tokenizer, const fsdp_s
 }
 
 static fsdp_status open_rows(const char *path, bool tokens, const fsdp_dataset_options *options,
-                             fsdp_token_rows *rows, char **note)
+                             fsdp_token_rows *rows, char **note, fsdp_file_rows *of_files)
 {
     fsdp_token_file file;
     if (tokens && options->split != FSDP_SPLIT_ALL)
@@ -116,7 +116,7 @@ static fsdp_status open_rows(const char *path, bool tokens, const fsdp_dataset_o
                           path);
     if (tokens)
         return fsdp_token_rows_open(path, options, rows);
-    FSDP_TRY(fsdp_text_tokens(path, options, &file, note));
+    FSDP_TRY(fsdp_text_tokens(path, options, &file, note, of_files));
     return fsdp_token_rows_of_file(&file, options->max_samples, rows);
 }
 
@@ -134,7 +134,8 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
     *d = (span_dataset){.rows = {.row_tokens = lengths.piece, .vocab_size = options->vocab_size},
                         .lengths = lengths,
                         .tokenizer = options->tokenizer};
-    fsdp_status status = open_rows(path, tokens, options, &d->rows, &d->note);
+    fsdp_file_rows of_files = {0}; /* not set for token files */
+    fsdp_status status = open_rows(path, tokens, options, &d->rows, &d->note, &of_files);
     bool plain = true;
     if (status == FSDP_OK && !tokens)
         status = fsdp_is_plain_text(path, options, &plain);
@@ -149,5 +150,6 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                                          : FSDP_USES_DOCUMENTS);
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, span_left_out);
+    fsdp_dataset_set_file_rows(*out, of_files);
     return FSDP_OK;
 }

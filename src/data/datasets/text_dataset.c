@@ -12,7 +12,7 @@
 #include "src/data/rows/titles.h"
 
 fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows, const char *path,
-                               fsdp_row_range *range)
+                               const char *unit, fsdp_row_range *range)
 {
     const int64_t percent = options->validation_percent;
     /* percent * rows / 100, without overflow */
@@ -21,10 +21,10 @@ fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows
     held_back += rest > 50 || (rest == 50 && held_back % 2);
     if (held_back == 0 || held_back == rows)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: %" PRId64 " rows, of which %d %% are %" PRId64
+                          "%s: %" PRId64 " %s, of which %d %% are %" PRId64
                           ": too few to be split into training and validation "
                           "(--validation-split-percentage)",
-                          path, rows, options->validation_percent, held_back);
+                          path, rows, unit, options->validation_percent, held_back);
     const bool validation = options->split == FSDP_SPLIT_VALIDATION;
     range->first = validation ? 0 : held_back;
     range->rows = range->len = validation ? held_back : rows - held_back;
@@ -37,9 +37,10 @@ static fsdp_status take_percent(fsdp_dataset *dataset, const char *path,
                                 const fsdp_dataset_options *options)
 {
     fsdp_row_range rows;
-    FSDP_TRY(fsdp_percent_range(options, fsdp_dataset_len(dataset), path, &rows));
-    fsdp_dataset_narrow(dataset, rows.first,
-                        rows.rows < options->max_samples ? rows.rows : options->max_samples);
+    FSDP_TRY(fsdp_percent_range(options, fsdp_dataset_len(dataset), path, "rows", &rows));
+    const int64_t used = rows.rows < options->max_samples ? rows.rows : options->max_samples;
+    fsdp_dataset_narrow(dataset, rows.first, used);
+    fsdp_dataset_set_file_rows(dataset, (fsdp_file_rows){.count = used, .in_split = rows.rows});
     return FSDP_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;
     int width;
+    fsdp_file_rows rows; /* the rows or documents that were read */
 } stream;
 
 static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
@@ -112,6 +113,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         if (status == FSDP_OK)
             status = append_ids(s, &example.source);
     }
+    s->rows = fsdp_dataset_file_rows(rows);
     if (status == FSDP_OK && fsdp_dataset_note(rows))
         fsdp_str_append(note, fsdp_dataset_note(rows), strlen(fsdp_dataset_note(rows)));
     fsdp_example_fini(&example);
@@ -157,6 +159,7 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
         fsdp_unknown_in_text_watch(outer);
         count_unknown(special, &unknown, path, document.line);
         count_special(special, before, path, document.line);
+        s->rows.in_split = ++s->rows.count;
         fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
         if (status != FSDP_OK)
             break;
@@ -192,7 +195,7 @@ static fsdp_status choose_documents(const char *path, const fsdp_path_list *file
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
     for (size_t i = 0; i < files->len; i++)
         FSDP_TRY(count_documents(files->items[i], options, &count));
-    FSDP_TRY(fsdp_percent_range(options, count, path, &range));
+    FSDP_TRY(fsdp_percent_range(options, count, path, "documents", &range));
     *wanted = (wanted_documents){.first = range.first, .end = range.first + range.rows};
     return FSDP_OK;
 }
@@ -205,6 +208,7 @@ static fsdp_status append_plain_text(const char *path, const fsdp_path_list *fil
     fsdp_example example = {0};
     wanted_documents wanted;
     whole.max_length = INT64_MAX;
+    s->rows.are_documents = true;
     FSDP_TRY(choose_documents(path, files, options, &wanted));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
@@ -269,15 +273,15 @@ static void note_special(const special_texts *special, bool plain, fsdp_str *not
 /* Append a sentence about the texts that contain unknown characters to the note. */
 static void note_unknown(const special_texts *special, bool plain, fsdp_str *note)
 {
-    char examples[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)] = "";
-    fsdp_text text = {examples, sizeof examples};
+    char example[FSDP_UNKNOWN_BYTES + 1] = "";
+    fsdp_text text = {example, sizeof example};
     if (!special->unknown.count)
         return;
     fsdp_unknown_examples_print(&special->unknown.examples, &text);
     fsdp_str_printf(note,
-                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " (%sfirst in %s %" PRId64
-                    "); " FSDP_UNKNOWN_BECOMES,
-                    note->len ? "; " : "", special->unknown.path, special->unknown.count, examples,
+                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " %sin %s %" PRId64
+                    "; " FSDP_UNKNOWN_BECOMES,
+                    note->len ? "; " : "", special->unknown.path, special->unknown.count, example,
                     plain ? "the document at line" : "row", special->unknown.at);
 }
 
@@ -301,7 +305,7 @@ static fsdp_status append_texts(const char *path, const fsdp_dataset_options *op
 }
 
 fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
-                             fsdp_token_file *file, char **note)
+                             fsdp_token_file *file, char **note, fsdp_file_rows *rows)
 {
     stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
     fsdp_str text = {0};
@@ -318,6 +322,7 @@ fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *optio
         fsdp_free(name);
         return status;
     }
+    *rows = s.rows;
     *file = (fsdp_token_file){.path = name,
                               .memory = s.bytes,
                               .tokens = s.bytes,

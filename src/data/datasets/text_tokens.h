@@ -2,6 +2,7 @@
 #pragma once
 #include <fsdp/data.h>
 
+#include "src/data/datasets/dataset.h"
 #include "src/data/tokens/token_file.h"
 
 /* Tokenize every text of `path`, append eos to each, and put all ids into *file. In CSV and JSON,
@@ -11,6 +12,8 @@
  * fsdp_dataset_note(), or to NULL if there is nothing to say. The text says how many texts contain
  * special tokens, and how many contain unknown characters. For CSV and JSON, it begins with the
  * note of the rows, which says for example which columns are not used. The caller frees *note.
- * Error messages contain file and line. */
+ * *rows is set to the texts that were
+ * read. Error messages contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
-                                             fsdp_token_file *file, char **note);
+                                             fsdp_token_file *file, char **note,
+                                             fsdp_file_rows *rows);

@@ -139,13 +139,16 @@ fsdp_status fsdp_plain_dataset_open(const char *path, const fsdp_dataset_options
                                     fsdp_dataset **out)
 {
     fsdp_token_file file;
+    fsdp_file_rows rows;
     FSDP_TRY(fsdp_check_tokenizer(path, "plain text", options));
     token_dataset *d = create(options);
     if (!d)
         return FSDP_ERR_NOMEM;
     d->split_documents = false;
-    fsdp_status status = fsdp_text_tokens(path, options, &file, &d->note);
+    fsdp_status status = fsdp_text_tokens(path, options, &file, &d->note, &rows);
     if (status == FSDP_OK)
         status = fsdp_token_rows_of_file(&file, options->max_samples, &d->rows);
-    return finish(d, status, FSDP_USES_DOCUMENTS, out);
+    FSDP_TRY(finish(d, status, FSDP_USES_DOCUMENTS, out));
+    fsdp_dataset_set_file_rows(*out, rows);
+    return FSDP_OK;
 }

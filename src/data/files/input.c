@@ -273,6 +273,26 @@ static fsdp_status missing_file(const char *path)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s%s", path, strerror(ENOENT), hint);
 }
 
+/* Return the error for standard input or a pipe where data are read more than once. */
+static fsdp_status read_only_once(const char *path, const char *what)
+{
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: %s; data are read more than once, for example in each epoch and by "
+                      "every rank, which a pipe does not allow: write them to a file, such as "
+                      "COMMAND >rows.jsonl (.csv, .txt), and give the name of this file",
+                      path, what);
+}
+
+fsdp_status fsdp_input_check_kept(const char *path)
+{
+    if (strcmp(path, "-") == 0)
+        return read_only_once(path, "standard input");
+    const fsdp_status status = fsdp_path_check(path);
+    return status == FSDP_ERR_INVALID
+               ? read_only_once(path, "neither a regular file nor a directory")
+               : status;
+}
+
 static fsdp_status open_path(fsdp_input *in, const char *path)
 {
     if (fsdp_path_is_directory(path))
@@ -330,10 +350,7 @@ static fsdp_status open_any(fsdp_input *in, const char *path)
 static fsdp_status open_again(fsdp_input *in, const char *path)
 {
     if (is_stream(path))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: a pipe or a terminal, and this command reads it more than once: "
-                          "write it to a file first",
-                          path);
+        return read_only_once(path, "a pipe or a terminal");
     return open_path(in, path);
 }
 

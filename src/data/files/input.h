@@ -8,6 +8,10 @@
 
 typedef struct fsdp_input fsdp_input;
 
+/* Return an error if the path is "-", which means standard input, or refers to a pipe, a terminal
+ * or another file that can be read only once. The message says how to make a file of it. A path
+ * that does not exist is not an error. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_check_kept(const char *path);
 /* Open a file, to be read from the beginning to the end. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_IO
  * with the system's message, FSDP_ERR_INVALID for a folder, a pipe or a terminal, and
  * FSDP_ERR_UNSUPPORTED if the file is compressed and this build lacks the library. Messages contain

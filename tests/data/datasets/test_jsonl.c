@@ -274,6 +274,14 @@ TEST(a_pipe_is_refused)
         "pipe.jsonl: neither a regular file nor a directory; data are read more than once");
 }
 
+/* "-" must not be looked for as a file or as the name of a data set. */
+TEST(standard_input_is_refused)
+{
+    fsdp_dataset *dataset;
+    ASSERT_ERROR(fsdp_dataset_open("-", NULL, &dataset), FSDP_ERR_INVALID,
+                 "-: standard input; data are read more than once");
+}
+
 TEST(documents_are_split_in_token_files_only)
 {
     const char *path = write_text(t, "a.jsonl", "{\"input_ids\": [5, 6, 7]}\n");

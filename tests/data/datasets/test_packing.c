@@ -426,6 +426,18 @@ TEST(folders_of_splits_are_used_by_name)
 
 /* ---- a share for validation ---- */
 
+static void check_file_rows(fsdp_test *t, const char *path, const fsdp_dataset_options *options,
+                            fsdp_file_rows expected)
+{
+    fsdp_dataset *set;
+    ASSERT_OK(fsdp_dataset_open(path, options, &set));
+    const fsdp_file_rows rows = fsdp_dataset_file_rows(set);
+    ASSERT_INT(rows.count, expected.count);
+    ASSERT_INT(rows.in_split, expected.in_split);
+    ASSERT(rows.are_documents == expected.are_documents);
+    fsdp_dataset_close(set);
+}
+
 /* The rows are split before they are joined. A half is rounded to an even number, as datasets does:
  * 50 % of 5 rows are 2, and of 7 rows 4. */
 TEST(the_first_percent_of_rows_are_for_validation)
@@ -444,8 +456,12 @@ TEST(the_first_percent_of_rows_are_for_validation)
     options.max_samples = 0;
     options.packing = FSDP_PACKING_WRAPPED;
     check_examples(t, path, &options, "1 2 3 4/1234;");
+    check_file_rows(t, path, &options, (fsdp_file_rows){2, 2, false});
     options.split = FSDP_SPLIT_TRAIN;
     check_examples(t, path, &options, "5 6 7 8 9 10/5678910;");
+    options.max_samples = 2;
+    check_file_rows(t, path, &options, (fsdp_file_rows){2, 3, false});
+    options.max_samples = 0;
     options.packing = FSDP_PACKING_NONE;
     path = write_text(t, "b.jsonl",
                       "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]}\n"
@@ -453,6 +469,12 @@ TEST(the_first_percent_of_rows_are_for_validation)
                       "{\"input_ids\": [9, 10]}\n{\"input_ids\": [9, 10]}\n"
                       "{\"input_ids\": [9, 11]}\n");
     check_examples(t, path, &options, "9 10;9 10;9 11;");
+    options.task = FSDP_TASK_MASKED_LM;
+    options.max_samples = 1;
+    check_file_rows(t, path, &options, (fsdp_file_rows){1, 3, false});
+    options.split = FSDP_SPLIT_ALL;
+    check_file_rows(t, path, &options, (fsdp_file_rows){1, 1, false});
+    options.split = FSDP_SPLIT_TRAIN;
     fsdp_dataset *set = NULL;
     options.validation_percent = 99;
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_INVALID,
@@ -514,13 +536,14 @@ TEST(the_first_percent_of_documents_are_for_validation)
                                     .split = FSDP_SPLIT_VALIDATION,
                                     .validation_percent = 70}; /* 2.8 of 4 documents */
     check_split_documents(t, path_of(t, "?.txt"), &options, 3, "one house two houses three trees");
+    check_file_rows(t, path_of(t, "?.txt"), &options, (fsdp_file_rows){3, 3, true});
     options.split = FSDP_SPLIT_TRAIN;
     check_split_documents(t, path_of(t, "?.txt"), &options, 1, "last one");
     CHECK_HERE();
     fsdp_dataset *set = NULL;
     options.validation_percent = 10;
     ASSERT_ERROR(fsdp_dataset_open(path_of(t, "?.txt"), &options, &set), FSDP_ERR_INVALID,
-                 "4 rows, of which 10 % are 0");
+                 "4 documents, of which 10 % are 0");
     fsdp_tokenizer_close(tokenizer);
 }
 

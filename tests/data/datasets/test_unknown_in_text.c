@@ -26,13 +26,15 @@ static const char *write_text(fsdp_test *t, const char *name, const char *text)
     return path;
 }
 
-/* Check that `rows` rows have unknown characters, and that the message contains `said`. */
+/* Check that `rows` rows have unknown characters, that the message contains `said`, and that
+ * `examples` are those that were found. */
 static void check_counts(fsdp_test *t, const char *path, const fsdp_dataset_options *options,
-                         int64_t rows, const char *said)
+                         int64_t rows, const char *said, const char *examples)
 {
     fsdp_dataset *set;
     fsdp_left_out out;
-    char line[1200];
+    char line[1200], found[FSDP_UNKNOWN_EXAMPLES * (FSDP_UNKNOWN_BYTES + 2)];
+    size_t length = 0;
     ASSERT_OK(fsdp_dataset_open(path, options, &set));
     ASSERT_OK(fsdp_dataset_left_out(set, 0, &out));
     ASSERT_INT(out.unknown_rows, rows);
@@ -41,6 +43,11 @@ static void check_counts(fsdp_test *t, const char *path, const fsdp_dataset_opti
         ASSERT_STR(line, "");
     else if (!strstr(line, said))
         fsdp_test_fail(t, __FILE__, __LINE__, "'%s' is not in '%s'", said, line);
+    *found = 0;
+    for (int i = 0; i < FSDP_UNKNOWN_EXAMPLES && *out.unknown_examples.items[i]; i++)
+        length += (size_t)snprintf(found + length, sizeof found - length, "%s%s", i ? ", " : "",
+                                   out.unknown_examples.items[i]);
+    ASSERT_STR(found, examples);
     fsdp_dataset_close(set);
 }
 
@@ -54,9 +61,11 @@ TEST(characters_that_t5_lacks_are_counted)
                                   "text,headline\none house,two\n"
                                   "three,S\u00f8ren\nsix,Zo\u00eb and S\u00f8ren\n"
                                   "M\u00e4dchen,seven\n");
-    check_counts(t, path, &options, 3,
-                 "a.csv: 3 of 4 rows have characters or words that the tokenizer does not know "
-                 "('\u00f8', '\u00eb', '\u00e4'; first in the target of row 2); each becomes");
+    check_counts(
+        t, path, &options, 3,
+        "a.csv: 3 of 4 rows have characters or words that the tokenizer does not know, first "
+        "'\u00f8' in the target of row 2; the model can neither",
+        "'\u00f8', '\u00eb', '\u00e4'");
     CHECK_HERE();
     /* the same for rows that are encoded when they are read, with at most five examples; an
      * invisible character is named by its number */
@@ -67,24 +76,26 @@ TEST(characters_that_t5_lacks_are_counted)
     options.source_column = "source";
     options.target_column = "target";
     check_counts(t, path, &options, 2,
-                 "2 of 3 rows have characters or words that the tokenizer does not know "
-                 "('\u65e5', '\u672c', '\u8a9e', '\u00f8', '\u00eb'; first in");
+                 "2 of 3 rows have characters or words that the tokenizer does not know, first "
+                 "'\u65e5' in",
+                 "'\u65e5', '\u672c', '\u8a9e', '\u00f8', '\u00eb'");
     CHECK_HERE();
     /* the unknown token itself, written in a text, is a special token */
     path = write_text(t, "a.csv", "source,target\n<unk> house,two\n");
-    check_counts(t, path, &options, 0, NULL);
+    check_counts(t, path, &options, 0, NULL, "");
     CHECK_HERE();
     /* characters after the limit are cut, not unknown */
     options.max_source_length = 3;
     path = write_text(t, "a.csv", "source,target\none two three four five six S\u00f8ren,two\n");
-    check_counts(t, path, &options, 0, NULL);
+    check_counts(t, path, &options, 0, NULL, "");
     CHECK_HERE();
     options = (fsdp_dataset_options){.task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer};
     path = write_text(t, "a.jsonl",
                       "{\"text\": \"one\"}\n{\"text\": \"two \u00f8\"}\n{\"input_ids\": [2, 2]}\n");
     check_counts(t, path, &options, 1,
                  "1 of 3 rows have characters or words that the tokenizer "
-                 "does not know ('\u00f8'; first in row 2); each becomes");
+                 "does not know, first '\u00f8' in row 2; the model can neither",
+                 "'\u00f8'");
     fsdp_tokenizer_close(tokenizer);
 }
 
@@ -103,8 +114,9 @@ TEST(words_that_wordpiece_lacks_are_counted)
                                   "sentence1,sentence2,label\nthe,house,0\n"
                                   "the hos,house,1\nthe,s\u00f8s houses,1\n");
     check_counts(t, path, &options, 2,
-                 "2 of 3 rows have characters or words that the tokenizer does not know "
-                 "('hos', '\u00f8'; first in row 2); each becomes");
+                 "2 of 3 rows have characters or words that the tokenizer does not know, first "
+                 "'hos' in row 2; the model can neither",
+                 "'hos', '\u00f8'");
     fsdp_tokenizer_close(tokenizer);
 }
 
@@ -125,8 +137,8 @@ TEST(all_of_many_rows_are_counted)
     const char *path = write_text(t, "a.jsonl", rows);
     check_counts(t, path, &options, ROWS,
                  "600 of 600 rows have characters or words that the "
-                 "tokenizer does not know ('\u00f8', '\u00eb'; first in "
-                 "row 1); each becomes");
+                 "tokenizer does not know, first '\u00f8' in row 1; the model can neither",
+                 "'\u00f8', '\u00eb'");
     fsdp_tokenizer_close(tokenizer);
     free(rows);
 }
@@ -138,7 +150,7 @@ TEST(byte_level_models_know_all_characters)
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer));
     const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer};
     const char *path = write_text(t, "a.jsonl", "{\"text\": \"S\u00f8ren \u65e5\u672c\"}\n");
-    check_counts(t, path, &options, 0, NULL);
+    check_counts(t, path, &options, 0, NULL, "");
     fsdp_tokenizer_close(tokenizer);
 }
 
@@ -168,9 +180,10 @@ TEST(packed_rows_and_plain_text_are_counted)
     ASSERT_OK(fsdp_dataset_open(path, &options, &set));
     ASSERT(fsdp_dataset_note(set));
     ASSERT(strstr(fsdp_dataset_note(set), "special tokens are in 1 of the texts"));
-    ASSERT(strstr(fsdp_dataset_note(set),
-                  "a.txt: 2 of the texts have characters or words that the tokenizer does not know "
-                  "('\u00f8', '\u00eb'; first in the document at line 3); each becomes"));
+    ASSERT(strstr(
+        fsdp_dataset_note(set),
+        "a.txt: 2 of the texts have characters or words that the tokenizer does not know, first "
+        "'\u00f8' in the document at line 3; the model can neither"));
     fsdp_dataset_close(set);
     fsdp_tokenizer_close(tokenizer);
 }
