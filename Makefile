@@ -151,7 +151,7 @@ LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 TEST_LDLIBS_ALL = $(LDLIBS_ALL) $(if $(filter %.emulated.o,$(CUDA_TESTING_O)),-lstdc++)
 
 # --- sources ------------------------------------------------------------------------------------
-CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_links.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
 CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
 LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
@@ -453,7 +453,7 @@ pretrain: $(SETUP) deps-pretrain
 # ASan runs one script for each command. It skips scripts whose programs run in other tests too, those
 # that measure, and the tests on the fake device: they run only under TSan, which finds races, and uses
 # of freed memory as well. Both run several files of tests at a time: no test measures time there.
-ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_narrow_training|cuda/test_gpu_check|plan/test_(plan$$|adapter_traffic)|cli/test_(fsdp2_train|plan|verify|evaluate|bench|mpi|on_fake|nlp_example|llama_continual|launch_accelerate|train_options|t5_wikihow|resume|soak|pretrain|shipped_model|completion|install|packages|first_use|predict|transformers_flags|call_cycles|troubleshooting|qlora|float8|own_disks|tracking)\.sh
+ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_(narrow|several_cards)_training|cuda/test_gpu_check|plan/test_(plan$$|adapter_traffic)|cli/test_(fsdp2_train|plan|verify|evaluate|bench|mpi|on_fake|nlp_example|llama_continual|launch_accelerate|train_options|t5_wikihow|resume|soak|pretrain|shipped_model|completion|install|packages|first_use|predict|transformers_flags|call_cycles|troubleshooting|qlora|float8|own_disks|tracking)\.sh
 asan:
 	@FSDP_TEST_CASES=20 TEST_BESIDE=. TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1

@@ -66,8 +66,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t 
                                                       fsdp_shared_buffer **buffer);
 /* Create a buffer whose data is in the memory of `device`. The devices of all ranks must be of the
  * same kind. For a CPU, this is fsdp_shared_buffer_create(). For a GPU, phases do not wait for
- * kernels, so a rank must synchronize its device before it ends a phase. If the ranks' devices are
- * different cards, all ranks get FSDP_ERR_UNSUPPORTED. */
+ * kernels, so a rank must call fsdp_phase_send() before it ends a phase. If each rank has a card of
+ * its own, each rank has its own memory for the data: Note [Several cards] in cards/exchange.h. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group,
                                                          const fsdp_device *device, size_t bytes,
                                                          fsdp_shared_buffer **buffer);
@@ -99,13 +99,25 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_ph
                                              const fsdp_phase_info *info);
 /* Declare that this rank writes the `bytes` bytes at `offset` in the open WRITE or REWRITE phase.
  * They must be written when the phase ends. Rank `reader` of the group, or every rank if `reader`
- * is FSDP_ALL_READERS, reads these bytes in the next READ phases. Ranks of other hosts get these
- * bytes and no others. No effect if all ranks are on one host, or if no phase has begun. If memory
- * runs out, the failure is posted, and the next phases of all ranks fail. */
+ * is FSDP_ALL_READERS, reads these bytes in the next READ phases. Ranks of other hosts, and ranks
+ * on other cards, get these bytes and no others. No effect if all ranks share the buffer's memory,
+ * or if no phase has begun. If memory runs out, the failure is posted, and the next phases of all
+ * ranks fail. */
 enum {
     FSDP_ALL_READERS = -1
 };
 void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes);
+/* Do what fsdp_phase_wrote() does, but the reader reads the bytes at the offset `to` of its own
+ * memory. `to` may differ from `offset` only if each rank has its own memory on its own card. */
+void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t to,
+                          size_t bytes);
+/* Call this for a buffer on a device after the last kernel of a phase was started: begin to send
+ * what this rank has declared to ranks on other cards. Return true if the caller must wait for its
+ * kernels before it ends the phase. */
+bool fsdp_phase_send(fsdp_shared_buffer *buffer);
+/* Return true if the bytes of other ranks arrive in order with this rank's kernels, perhaps only
+ * after a READ phase has begun. A host that reads them must then wait for its kernels. */
+bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer);
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 

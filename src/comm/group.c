@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/comm/cards/exchange.h"
 #include "src/comm/environment.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/phase_record.h"
@@ -62,6 +63,8 @@ void fsdp_group_release(fsdp_group *group)
     if (--group->refs > 0)
         return;
     fsdp_shared_buffers_sweep(group, true);
+    if (group->exchange && group->exchange->close)
+        group->exchange->close(group);
     if (group->scratch.place)
         unlink_buffer(&group->scratch);
     fsdp_free(group->scratch.ranges);
@@ -72,23 +75,47 @@ void fsdp_group_release(fsdp_group *group)
     fsdp_free(group);
 }
 
-static void free_buffer(const fsdp_group *group, fsdp_shared_buffer *buffer)
+void fsdp_shared_buffer_free(fsdp_shared_buffer *buffer)
 {
     if (buffer->memory.data)
-        group->ops->memory_release(&buffer->memory);
+        buffer->group->ops->memory_release(&buffer->memory);
     fsdp_free(buffer->ranges);
     fsdp_free(buffer);
 }
 
-/* Detach this rank from the buffer's device memory or, if this rank created the memory, free it.
- * Return false, and do nothing, if this rank created the memory and peers still use it. */
-static bool release_device_memory(fsdp_shared_buffer *buffer)
+static void detach_from_mirrors(fsdp_shared_buffer *buffer)
 {
     fsdp_comm_device_memory *m = &buffer->on_device;
+    for (int r = 0; m->mirrors && r < buffer->group->world_size; r++) {
+        if (m->mirrors[r].data)
+            m->ops->detach(&m->mirrors[r].handle, m->mirrors[r].data);
+        if (r != buffer->group->rank)
+            atomic_fetch_sub(&buffer->lanes[r].attached, 1);
+    }
+    fsdp_free(m->mirrors);
+    m->mirrors = NULL;
+}
+
+/* Return the number of other ranks that are attached to the device memory that this rank created.
+ */
+static uint32_t count_attached(const fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    if (!buffer->lanes)
+        return 0;
+    return atomic_load(&buffer->lanes[group->exchange ? group->rank : 0].attached);
+}
+
+bool fsdp_shared_buffer_release_device(fsdp_shared_buffer *buffer)
+{
+    fsdp_comm_device_memory *m = &buffer->on_device;
+    detach_from_mirrors(buffer);
+    if (!m->data)
+        return true;
     if (!m->is_owner) {
         m->ops->detach(&m->handle, m->data);
         atomic_fetch_sub(&buffer->lanes[0].attached, 1);
-    } else if (buffer->lanes && atomic_load(&buffer->lanes[0].attached)) {
+    } else if (count_attached(buffer)) {
         return false;
     } else {
         m->ops->destroy(m->data);
@@ -102,18 +129,18 @@ void fsdp_shared_buffers_sweep(fsdp_group *group, bool last)
     const int64_t limit_ns = fsdp_clock_ns() + (last ? 2000000000 : 0);
     for (fsdp_shared_buffer **at = &group->detached; *at;) {
         fsdp_shared_buffer *buffer = *at;
-        bool released = release_device_memory(buffer);
+        bool released = fsdp_shared_buffer_release_device(buffer);
         while (!released && last && fsdp_clock_ns() < limit_ns &&
                !fsdp_comm_control_aborted(group->control)) {
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-            released = release_device_memory(buffer);
+            released = fsdp_shared_buffer_release_device(buffer);
         }
         if (!released && !last) {
             at = &buffer->next;
             continue;
         }
         *at = buffer->next;
-        free_buffer(group, buffer);
+        fsdp_shared_buffer_free(buffer);
     }
 }
 
@@ -123,11 +150,11 @@ void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
         return;
     fsdp_group *group = buffer->group;
     unlink_buffer(buffer);
-    if (buffer->on_device.data && !release_device_memory(buffer)) {
+    if (fsdp_shared_buffer_release_device(buffer)) {
+        fsdp_shared_buffer_free(buffer);
+    } else {
         buffer->next = group->detached;
         group->detached = buffer;
-    } else {
-        free_buffer(group, buffer);
     }
     fsdp_shared_buffers_sweep(group, false);
     fsdp_group_release(group);

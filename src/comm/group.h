@@ -24,12 +24,22 @@ typedef struct fsdp_comm_offer {
     fsdp_shared_memory_handle on_device; /* set if the buffer's data is on a device */
 } fsdp_comm_offer;
 
+/* The memory of a buffer on the card of another rank. */
+typedef struct fsdp_comm_mirror {
+    fsdp_shared_memory_handle handle;
+    void *data; /* NULL: this rank is not attached to the memory */
+} fsdp_comm_mirror;
+
 /* The data of a shared buffer on a device. `ops` is NULL if the data is in host memory. */
 typedef struct fsdp_comm_device_memory {
     const fsdp_shared_memory_ops *ops;
+    const fsdp_device *device;
     fsdp_shared_memory_handle handle;
     void *data;
     bool is_owner; /* this rank created the memory */
+    /* [world_size] The memories of the buffer on the cards of the other ranks. NULL if this rank
+     * does not attach to them. */
+    fsdp_comm_mirror *mirrors;
 } fsdp_comm_device_memory;
 
 /* This rank and its world, as the environment describes them. `rendezvous` is the value of
@@ -92,10 +102,11 @@ typedef struct fsdp_comm_ops {
 
 extern const fsdp_comm_ops fsdp_comm_local, fsdp_comm_threads, fsdp_comm_shm;
 
-/* Bytes that this rank has written in a WRITE phase: see fsdp_phase_wrote(). */
+/* Bytes that this rank has written in a WRITE phase: see fsdp_phase_wrote_for(). */
 typedef struct fsdp_written_range {
     int reader; /* the rank that reads the bytes; FSDP_ALL_READERS: every rank */
     size_t offset, bytes;
+    size_t to; /* the offset at which the reader reads the bytes */
 } fsdp_written_range;
 
 /* A buffer's number has the id of its group in the upper bits, and a count in the lower
@@ -119,8 +130,10 @@ struct fsdp_shared_buffer {
     uint64_t discarded;     /* the value that `written` had at the last discard */
     uint64_t discard_ended; /* the value that `ended` had after the last discard */
     size_t kept;            /* bytes of each part that the last discard kept */
-    /* What this rank has written in the open WRITE phase. Empty if all ranks of the group are on
-     * one host. */
+    void *exchange_memory;  /* the host memory that `exchange` has asked for; NULL: none */
+    uint64_t received;      /* the value of `written` when `exchange` last received bytes */
+    /* What this rank has written in the open WRITE phase. Empty if all ranks of the group share
+     * the memory of the buffer. */
     fsdp_written_range *ranges;
     size_t n_ranges, cap_ranges;
     bool range_lost;            /* memory ran out for `ranges`, and the failure was posted */
@@ -152,6 +165,12 @@ struct fsdp_group {
     fsdp_shared_buffer *detached;
     fsdp_shared_buffer scratch;
     uint32_t next_buffer, next_collective;
+    /* The number of ranks of the group that share the memory of one card: world_size, or 1 if each
+     * rank has its own card. 0: fsdp_group_find_cards() was not called yet. */
+    int card_ranks;
+    /* How bytes get from card to card. NULL if the ranks are not on different cards. */
+    const struct fsdp_card_exchange *exchange;
+    void *exchange_state; /* private to `exchange` */
     int64_t timeout_ns;
     double stall_s;    /* limit on how long the process of a peer may be stopped; 0: none */
     int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */
@@ -198,6 +217,12 @@ static inline bool fsdp_group_spans_hosts(const fsdp_group *group)
 {
     return group->local_world_size < group->world_size;
 }
+/* Return true if each rank of the buffer's group has its own memory for the buffer's data, on its
+ * own card. */
+static inline bool fsdp_shared_buffer_has_mirrors(const fsdp_shared_buffer *buffer)
+{
+    return buffer->on_device.ops && buffer->group->exchange;
+}
 /* Return true if tests simulate a network for the group (network_testing.h). */
 static inline bool fsdp_group_has_network(const fsdp_group *group)
 {
@@ -228,6 +253,12 @@ fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s);
 
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
+/* Detach this rank from the buffer's memories on devices, and free the memory that this rank
+ * created. Return false, and do not free it, if peers still use it. The caller must then call this
+ * again. */
+bool fsdp_shared_buffer_release_device(fsdp_shared_buffer *buffer);
+/* Free the buffer and this rank's view of its host memory. */
+void fsdp_shared_buffer_free(fsdp_shared_buffer *buffer);
 /* Free the device memory of destroyed buffers that no peer uses any more. If `last` is true, the
  * group is about to be freed: wait up to two seconds for peers, and do not free memory that they
  * still use after that. */

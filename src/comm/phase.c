@@ -15,6 +15,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/cards/exchange.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
 #include "src/trace/pace_testing.h"
@@ -89,6 +90,12 @@ static void announce_if_waiting(fsdp_shared_buffer *buffer, uint64_t target)
         group->ops->phase_announced(buffer);
 }
 
+/* Return true if not all ranks of the group share the memory of the buffer. */
+static bool sends_ranges(const fsdp_shared_buffer *buffer)
+{
+    return fsdp_group_spans_hosts(buffer->group) || fsdp_shared_buffer_has_mirrors(buffer);
+}
+
 /* Return how many phases every rank must have ended before this rank may begin `phase`. */
 static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
@@ -111,11 +118,21 @@ static fsdp_status wait_for_peers(fsdp_shared_buffer *buffer, fsdp_phase phase, 
 {
     if (phase != FSDP_PHASE_READ && fsdp_group_skips_writer_wait(buffer))
         return FSDP_OK;
-    if (phase == FSDP_PHASE_REWRITE)
+    if (phase == FSDP_PHASE_REWRITE && !fsdp_shared_buffer_has_mirrors(buffer))
         return wait_for_host(buffer, kind);
     announce_if_waiting(buffer, target_of(buffer, phase));
     flush_if_unread(buffer, phase);
     return fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), kind);
+}
+
+/* Receive what other cards have written, unless this was done after the last WRITE phase already.
+ */
+static fsdp_status receive(fsdp_shared_buffer *buffer)
+{
+    if (!fsdp_phase_arrives_late(buffer) || buffer->received == buffer->written)
+        return FSDP_OK;
+    buffer->received = buffer->written;
+    return buffer->group->exchange->receive(buffer);
 }
 
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
@@ -140,6 +157,8 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
         FSDP_TRY(wait_for_peers(buffer, phase, record->info.kind));
         if (phase != FSDP_PHASE_REWRITE)
             fsdp_network_arrive(buffer, phase, &record->info);
+        if (phase == FSDP_PHASE_READ)
+            FSDP_TRY(receive(buffer));
     }
     buffer->phase = phase == FSDP_PHASE_READ ? FSDP_PHASE_READ : FSDP_PHASE_WRITE;
     buffer->open = true;
@@ -149,15 +168,17 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
 
 /* Consecutive calls for one reader often declare adjacent ranges. So extend the last range if
  * possible. */
-void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
+void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t to,
+                          size_t bytes)
 {
-    const fsdp_group *group = buffer->group;
-    if (!buffer->open || !buffer->lanes || !bytes || !fsdp_group_spans_hosts(group))
+    if (!buffer->open || !buffer->lanes || !bytes || !sends_ranges(buffer))
         return;
     FSDP_ASSERT(buffer->phase == FSDP_PHASE_WRITE && offset <= buffer->bytes &&
-                bytes <= buffer->bytes - offset);
+                bytes <= buffer->bytes - offset && to <= buffer->bytes &&
+                bytes <= buffer->bytes - to);
     fsdp_written_range *last = buffer->n_ranges ? &buffer->ranges[buffer->n_ranges - 1] : NULL;
-    if (last && last->reader == reader && last->offset + last->bytes == offset) {
+    if (last && last->reader == reader && last->offset + last->bytes == offset &&
+        last->to + last->bytes == to) {
         last->bytes += bytes;
         return;
     }
@@ -168,7 +189,27 @@ void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, siz
         return;
     }
     buffer->ranges[buffer->n_ranges++] =
-        (fsdp_written_range){.reader = reader, .offset = offset, .bytes = bytes};
+        (fsdp_written_range){.reader = reader, .offset = offset, .bytes = bytes, .to = to};
+}
+
+void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
+{
+    fsdp_phase_wrote_for(buffer, reader, offset, offset, bytes);
+}
+
+bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer)
+{
+    return fsdp_shared_buffer_has_mirrors(buffer) && buffer->group->exchange->receive;
+}
+
+bool fsdp_phase_send(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    if (!buffer->open || !fsdp_shared_buffer_has_mirrors(buffer))
+        return group->world_size > 1;
+    if (buffer->phase == FSDP_PHASE_WRITE)
+        group->exchange->send(buffer);
+    return group->exchange->ends_after_kernels;
 }
 
 fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)

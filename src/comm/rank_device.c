@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "src/comm/agree.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/comm.h"
 #include "src/tensor/device.h"
 
@@ -16,7 +17,9 @@ fsdp_status fsdp_rank_device_create(fsdp_group *group, const fsdp_device_options
     if (own.threads == 0)
         FSDP_TRY(fsdp_default_threads(group, &own.threads));
     own.local_rank = fsdp_group_local_rank(group);
-    const fsdp_status status = fsdp_agree(group, fsdp_device_create(&own, &created));
+    fsdp_status status = fsdp_agree(group, fsdp_device_create(&own, &created));
+    if (status == FSDP_OK)
+        status = fsdp_group_find_cards(group, created);
     if (status == FSDP_OK)
         *device = created;
     else

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/comm/cards/cards.h"
+#include "src/comm/cards/exchange.h"
 #include "src/comm/phase.h"
 #include "src/tensor/device.h"
 
@@ -58,19 +60,28 @@ typedef struct request {
     fsdp_shared_buffer *made; /* this rank's buffer; NULL if this rank is out of memory */
 } request;
 
-static size_t host_bytes(const request *r)
+/* Return true if each rank creates the buffer's data on its own card. */
+static bool creates_mirror(const request *r)
 {
-    return r->lanes_bytes + (r->device ? 0 : r->bytes);
+    return r->device && r->group->exchange;
 }
 
-static fsdp_status create_memory(const request *r, fsdp_comm_offer *offer)
+static size_t exchange_bytes(const request *r)
+{
+    const bool needs = creates_mirror(r) && r->group->exchange->host_bytes;
+    return needs ? r->group->exchange->host_bytes(r->group) : 0;
+}
+
+static size_t host_bytes(const request *r)
+{
+    return r->lanes_bytes + exchange_bytes(r) + (r->device ? 0 : r->bytes);
+}
+
+static fsdp_status create_on_device(const request *r, fsdp_comm_offer *offer)
 {
     fsdp_comm_device_memory *m = &r->made->on_device;
-    if (host_bytes(r) || !r->device)
-        FSDP_TRY(r->group->ops->memory_create(r->group, host_bytes(r), &r->made->memory, offer));
-    if (!r->device)
-        return FSDP_OK;
     m->ops = r->device->ops->shared_memory;
+    m->device = r->device;
     m->is_owner = true;
     FSDP_TRY(m->ops->create(r->device->ordinal, r->bytes, &m->data, &m->handle));
     if (offer)
@@ -78,13 +89,45 @@ static fsdp_status create_memory(const request *r, fsdp_comm_offer *offer)
     return FSDP_OK;
 }
 
-static fsdp_status attach_memory(const request *r, const fsdp_comm_offer *offer)
+/* Create the part of the buffer's memory that this rank creates. `is_root` is true on the first
+ * rank of each host. */
+static fsdp_status create_memory(const request *r, bool is_root, fsdp_comm_offer *offer)
+{
+    if (is_root && (host_bytes(r) || !r->device))
+        FSDP_TRY(r->group->ops->memory_create(r->group, host_bytes(r), &r->made->memory, offer));
+    return r->device && (is_root || creates_mirror(r)) ? create_on_device(r, offer) : FSDP_OK;
+}
+
+static fsdp_status attach_to_mirrors(const request *r)
+{
+    const fsdp_group *group = r->group;
+    fsdp_comm_device_memory *m = &r->made->on_device;
+    fsdp_phase_lane *lanes = r->made->memory.data;
+    fsdp_shared_memory_handle *handles = fsdp_calloc((size_t)group->world_size, sizeof *handles);
+    if (!handles)
+        return fsdp_error_nomem();
+    for (int i = 0; i < group->world_size; i++)
+        handles[i] = offer_of(r->group, i)->on_device;
+    const fsdp_status status = group->exchange->attach(r->group, m, handles);
+    for (int i = 0; i < group->world_size && m->mirrors; i++)
+        if (i != group->rank)
+            atomic_fetch_add(&lanes[i].attached, 1);
+    fsdp_free(handles);
+    return status;
+}
+
+/* Attach to what other ranks have created of the buffer's memory. */
+static fsdp_status attach_memory(const request *r, bool is_root, const fsdp_comm_offer *offer)
 {
     fsdp_comm_device_memory *m = &r->made->on_device;
-    FSDP_TRY(r->group->ops->memory_attach(r->group, host_bytes(r), offer, &r->made->memory));
-    if (!r->device)
+    if (!is_root)
+        FSDP_TRY(r->group->ops->memory_attach(r->group, host_bytes(r), offer, &r->made->memory));
+    if (creates_mirror(r))
+        return r->group->exchange->attach ? attach_to_mirrors(r) : FSDP_OK;
+    if (!r->device || is_root)
         return FSDP_OK;
     m->ops = r->device->ops->shared_memory;
+    m->device = r->device;
     m->handle = offer->on_device;
     FSDP_TRY(m->ops->attach(r->device->ordinal, &m->handle, &m->data));
     fsdp_phase_lane *lanes = r->made->memory.data;
@@ -98,9 +141,19 @@ static void wrote_offer(fsdp_group *group)
                      (size_t)group->rank * FSDP_SCRATCH_SLOT_BYTES, sizeof(fsdp_comm_offer));
 }
 
+/* Return true if all ranks that create memory have created it. */
+static bool is_created(const request *r, int root)
+{
+    for (int i = 0; i < r->group->world_size; i++)
+        if ((i == root || creates_mirror(r)) && offer_of(r->group, i)->status != FSDP_OK)
+            return false;
+    return true;
+}
+
 /* Create the memory of a buffer on all ranks. The first rank of each host creates it in a WRITE
- * phase, and the other ranks of the host map it in the READ phase that follows. In a second pair of
- * phases, the ranks exchange their results. So a buffer exists on all ranks or on none. */
+ * phase, and the other ranks of the host map it in the READ phase that follows. If ranks have
+ * mirrors, each rank creates its own in the WRITE phase. In a second pair of phases, the ranks
+ * exchange their results. So a buffer exists on all ranks or on none. */
 static fsdp_status share_memory(const request *r)
 {
     fsdp_group *group = r->group;
@@ -109,26 +162,24 @@ static fsdp_status share_memory(const request *r)
     fsdp_comm_offer *own = offer_of(group, group->rank);
     fsdp_status status = r->made ? FSDP_OK : fsdp_error_nomem();
     const int root = fsdp_group_local_root(group);
-    const bool creates = group->rank == root;
+    const bool is_root = group->rank == root;
+    const bool creates = is_root || creates_mirror(r);
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
     if (creates) {
         if (status == FSDP_OK)
-            status = create_memory(r, own);
+            status = create_memory(r, is_root, own);
         set_offer_status(own, status);
         wrote_offer(group);
     }
     fsdp_phase_end(&group->scratch);
 
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
-    const fsdp_comm_offer *offer = offer_of(group, root);
-    if (!creates && offer->status == FSDP_OK) {
-        if (status == FSDP_OK)
-            status = attach_memory(r, offer);
-    }
+    if (is_created(r, root) && status == FSDP_OK)
+        status = attach_memory(r, is_root, offer_of(group, root));
     fsdp_phase_end(&group->scratch);
 
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
-    if (!creates) {
+    if (!is_root || creates_mirror(r)) {
         set_offer_status(own, status);
         wrote_offer(group);
     }
@@ -158,20 +209,15 @@ static fsdp_status take_number(fsdp_group *group, uint32_t *number)
  * this rank created, fsdp_shared_buffers_sweep() frees the buffer later. */
 static void abandon(fsdp_group *group, fsdp_shared_buffer *made)
 {
-    fsdp_comm_device_memory *m = &made->on_device;
-    if (m->data && !m->is_owner) {
-        m->ops->detach(&m->handle, m->data);
-        atomic_fetch_sub(&((fsdp_phase_lane *)made->memory.data)->attached, 1);
-    }
-    if (m->data && m->is_owner) { /* some peers may still be attached */
-        made->lanes = made->memory.data;
-        made->next = group->detached;
-        group->detached = made;
+    made->group = group;
+    made->lanes = made->memory.data;
+    const bool is_owner = made->on_device.data && made->on_device.is_owner;
+    if (!is_owner && fsdp_shared_buffer_release_device(made)) {
+        fsdp_shared_buffer_free(made);
         return;
     }
-    if (made->memory.data)
-        group->ops->memory_release(&made->memory);
-    fsdp_free(made);
+    made->next = group->detached;
+    group->detached = made;
 }
 
 static fsdp_status create(request *r)
@@ -192,6 +238,10 @@ static fsdp_status create(request *r)
             "a card is shared on one host only: train with --device cpu, or on one "
             "host",
             r->bytes, group->world_size / group->local_world_size);
+    if (r->device)
+        FSDP_TRY(fsdp_group_find_cards(group, r->device));
+    if (creates_mirror(r) && group->exchange->open && !group->exchange_state)
+        FSDP_TRY(group->exchange->open(group, r->device));
     FSDP_TRY(take_number(group, &r->number));
     fsdp_shared_buffers_sweep(group, false);
     r->made = fsdp_calloc(1, sizeof *r->made);
@@ -199,7 +249,7 @@ static fsdp_status create(request *r)
     if (group->control)
         status = share_memory(r);
     else
-        status = r->made ? create_memory(r, NULL) : fsdp_error_nomem();
+        status = r->made ? create_memory(r, true, NULL) : fsdp_error_nomem();
     if (status != FSDP_OK && r->made)
         abandon(group, r->made);
     return status;
@@ -219,6 +269,8 @@ fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group, const fsdp_device *d
     made->data =
         r.device ? made->on_device.data : (unsigned char *)made->memory.data + r.lanes_bytes;
     made->bytes = bytes;
+    if (exchange_bytes(&r))
+        made->exchange_memory = (unsigned char *)made->memory.data + r.lanes_bytes;
     made->number = r.number;
     group->refs++;
     const fsdp_status status = fsdp_shared_buffer_link(group, made);

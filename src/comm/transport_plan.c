@@ -57,6 +57,18 @@ fsdp_status fsdp_plan_group_create(int rank, int world_size, int local_world_siz
                         group);
 }
 
+fsdp_status fsdp_plan_group_set_card_ranks(fsdp_group *group, int ranks)
+{
+    if (ranks > 1 && ranks < group->world_size)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "plan: %d of %d ranks would share a card. Either each rank has a card of "
+                          "its own, or all ranks share one card: plan for as many ranks as cards, "
+                          "or with --device cuda:0",
+                          ranks, group->world_size);
+    group->card_ranks = ranks;
+    return FSDP_OK;
+}
+
 bool fsdp_group_is_plan(const fsdp_group *group)
 {
     return group && group->ops->without_peers;
@@ -79,5 +91,7 @@ fsdp_status fsdp_plan_group_split(const fsdp_group *parent, int rank, int ranks,
         world.local_rank += r < rank;
         world.local_world_size++;
     }
-    return create_group(&world, group);
+    FSDP_TRY(create_group(&world, group));
+    (*group)->card_ranks = parent->card_ranks > 1 ? ranks : parent->card_ranks;
+    return FSDP_OK;
 }

@@ -1,6 +1,7 @@
 /* See buffer.h. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/buffer.h"
 
@@ -25,7 +26,8 @@ static int64_t part_of_rank(const fsdp_buffer *b)
     if (!b->group)
         return (int64_t)b->bytes;
     const size_t unit = b->device->traits->shared_bytes;
-    return (int64_t)((b->bytes + unit - 1) / unit * unit) / fsdp_group_local_world_size(b->group);
+    return (int64_t)((b->bytes + unit - 1) / unit * unit) /
+           fsdp_group_memory_ranks(b->group, b->device);
 }
 
 static bool is_whole(const fsdp_buffer *b)
@@ -139,10 +141,23 @@ void fsdp_buffer_wrote(fsdp_buffer *b, int reader, size_t offset, size_t bytes)
         fsdp_phase_wrote(b->shared, reader, offset, bytes);
 }
 
+void fsdp_buffer_wrote_for(fsdp_buffer *b, int reader, size_t offset, size_t to, size_t bytes)
+{
+    if (b->shared && b->in_phase)
+        fsdp_phase_wrote_for(b->shared, reader, offset, to, bytes);
+}
+
+fsdp_status fsdp_buffer_to_host(const fsdp_buffer *b, void *dst, const void *src, size_t bytes)
+{
+    return b->shared && fsdp_phase_arrives_late(b->shared)
+               ? fsdp_device_to_host(b->device, dst, src, bytes)
+               : fsdp_device_peek(b->device, dst, src, bytes);
+}
+
 void fsdp_buffer_end(fsdp_buffer *b)
 {
     if (b->shared && b->in_phase) {
-        if (fsdp_group_world_size(b->group) > 1)
+        if (fsdp_phase_send(b->shared))
             wait_for_kernels(b);
         fsdp_phase_end(b->shared);
     }

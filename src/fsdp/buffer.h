@@ -41,9 +41,9 @@
 typedef struct fsdp_buffer fsdp_buffer;
 
 /* Create a buffer. If `group` is NULL, the buffer is private to this rank, and its phases cost
- * nothing. On meta a buffer has no data, but the allocator counts its bytes. If the group has L
- * ranks on this host, each of them counts 1/L of the bytes of a shared buffer. L is the same on all
- * hosts. */
+ * nothing. On meta a buffer has no data, but the allocator counts its bytes. If L ranks of the
+ * group share the buffer's memory (fsdp_group_memory_ranks()), each of them counts 1/L of the
+ * bytes. L is the same on all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes,
                                                fsdp_tag tag, fsdp_buffer **buffer);
 void fsdp_buffer_destroy(fsdp_buffer *buffer); /* accepts NULL */
@@ -52,6 +52,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_buffer_begin(fsdp_buffer *buffer, fsdp_phase ph
                                               const fsdp_phase_info *info);
 /* See fsdp_phase_wrote(). No effect if the buffer is private. */
 void fsdp_buffer_wrote(fsdp_buffer *buffer, int reader, size_t offset, size_t bytes);
+/* See fsdp_phase_wrote_for(). */
+void fsdp_buffer_wrote_for(fsdp_buffer *buffer, int reader, size_t offset, size_t to, size_t bytes);
+/* In a READ phase, copy `bytes` bytes that the ranks have written from the buffer to `dst` in host
+ * memory. `src` is their address in the buffer, whose data is in memory that the host cannot read.
+ * Waits for this rank's kernels only if the bytes arrive in order with them. */
+FSDP_MUST_CHECK fsdp_status fsdp_buffer_to_host(const fsdp_buffer *buffer, void *dst,
+                                                const void *src, size_t bytes);
 void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */
 
 typedef struct fsdp_pool {

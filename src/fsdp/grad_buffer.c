@@ -51,7 +51,7 @@ fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b, const fsdp_param_context 
 
 static fsdp_grad_parts open_parts(const fsdp_grad_buffer *b)
 {
-    return fsdp_grad_parts_of_buffer(b, b->open, b->numel);
+    return fsdp_grad_parts_of_buffer(b, b->open, b->numel, b->peer_numel);
 }
 
 static bool has_tables(const fsdp_grad_buffer *b)
@@ -128,7 +128,11 @@ static void place_in_whole(fsdp_grad_buffer *b, fsdp_param *p, bool tables)
     if (!p->grad.placed)
         return;
     p->grad.whole->offset = b->numel;
-    b->numel += tables && p->grad.table.most ? fsdp_grad_rows_numel(p) : whole_numel(p);
+    p->grad.peer_offset = b->peer_numel;
+    const bool has_table = tables && p->grad.table.most;
+    b->numel += has_table ? fsdp_grad_rows_numel(p) : whole_numel(p);
+    b->peer_numel +=
+        has_table ? fsdp_grad_rows_numel(p) : fsdp_aligned_numel(fsdp_param_most_numel(p));
 }
 
 /* Assign places to all parameters that train. If `tables` is true, the place of a parameter that
@@ -138,7 +142,7 @@ static void place_in_whole(fsdp_grad_buffer *b, fsdp_param *p, bool tables)
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
     const bool sorted = b->context->device->traits->joins_products;
-    b->numel = 0;
+    b->numel = b->peer_numel = 0;
     for (int pass = 0; pass < (sorted ? 2 : 1); pass++)
         for (size_t i = 0; i < b->n_params; i++)
             if (!sorted || fsdp_param_is_vector(&b->params[i]) == pass)
@@ -217,7 +221,7 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     }
     const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
                           sums_wait_for_replicas(b) || has_tables(b) ||
-                          !fsdp_param_context_is_on_one_host(b->context);
+                          !fsdp_param_context_has_one_memory(b->context);
     const int64_t section = is_whole ? 0 : section_numel(b);
     b->in_sections = section > 0;
     if (b->in_sections) {
@@ -275,7 +279,7 @@ static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *befo
 
 /* A parameter's place in the old buffer. */
 typedef struct grad_place {
-    int64_t offset;
+    int64_t offset, peer_offset;
     bool placed;
 } grad_place;
 
@@ -285,17 +289,21 @@ static fsdp_status exchange_buffer(fsdp_grad_buffer *b, grad_place *places)
 {
     fsdp_buffer *old = b->open;
     const float *before = b->storage->data;
-    const int64_t numel = b->numel, used = b->used, section = b->section_numel;
+    const int64_t numel = b->numel, peer_numel = b->peer_numel, used = b->used,
+                  section = b->section_numel;
     for (size_t i = 0; i < b->n_params; i++)
-        places[i] = (grad_place){b->params[i].grad.whole->offset, b->params[i].grad.placed};
+        places[i] = (grad_place){b->params[i].grad.whole->offset, b->params[i].grad.peer_offset,
+                                 b->params[i].grad.placed};
     lay_out_whole(b, false);
     fsdp_status status = take_buffer(b);
     if (status != FSDP_OK) {
         for (size_t i = 0; i < b->n_params; i++) {
             b->params[i].grad.whole->offset = places[i].offset;
+            b->params[i].grad.peer_offset = places[i].peer_offset;
             b->params[i].grad.placed = places[i].placed;
         }
         b->numel = numel;
+        b->peer_numel = peer_numel;
         b->used = used;
         b->section_numel = section;
         return status;
@@ -477,6 +485,7 @@ static void become_posted(fsdp_grad_buffer *b)
     b->posted = (fsdp_posted_gradients){.exists = true,
                                         .buffer = b->open,
                                         .numel = b->numel,
+                                        .peer_numel = b->peer_numel,
                                         .is_section = b->in_sections,
                                         .is_last = b->context->comm->last_micro_step,
                                         .is_new = true};

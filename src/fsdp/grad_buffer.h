@@ -55,6 +55,7 @@ typedef struct fsdp_posted_gradients {
     bool exists;         /* Gradients are posted. */
     fsdp_buffer *buffer; /* NULL: no gradients are posted, or the group has only one rank. */
     int64_t numel;       /* Elements of each rank's part. */
+    int64_t peer_numel;  /* See fsdp_grad_parts. */
     bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
     bool is_new;      /* fsdp_grad_buffer_reduce_previous() has not been called since the post. */
@@ -84,6 +85,7 @@ typedef struct fsdp_grad_buffer {
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */
+    int64_t peer_numel;    /* In a whole buffer: elements of a part with the rows of one rank. */
     int64_t section_numel; /* In a section: elements of the space for matrices. In a whole buffer:
                               `numel`. */
     int64_t used;     /* How many of the `section_numel` elements are assigned to parameters. */

@@ -2,6 +2,7 @@
 #include "src/fsdp/grad_hosts.h"
 
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_terms.h"
 
@@ -37,7 +38,8 @@ uint64_t fsdp_grad_hosts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts 
                                int64_t numel)
 {
     const uint64_t ranks = (uint64_t)fsdp_group_world_size(parts->group);
-    const uint64_t hosts = ranks / (uint64_t)fsdp_group_local_world_size(parts->group);
+    const uint64_t hosts =
+        ranks / (uint64_t)fsdp_group_memory_ranks(parts->group, b->context->device);
     const uint64_t terms = (uint64_t)fsdp_grad_count_terms(b->context, parts->group, parts->leaves);
     const uint64_t bytes =
         (uint64_t)numel * fsdp_dtype_size(fsdp_grad_term_dtype(b->context, parts->group));
@@ -108,8 +110,9 @@ static void add_up_terms(const fsdp_grad_buffer *b, const fsdp_grad_source *sour
                          int64_t chunk_numel, int reader)
 {
     const fsdp_group *group = source->parts->group;
-    const int begin = fsdp_group_local_root(group);
-    const int end = begin + fsdp_group_local_world_size(group);
+    const fsdp_device *device = b->context->device;
+    const int begin = fsdp_group_memory_root(group, device);
+    const int end = begin + fsdp_group_memory_ranks(group, device);
     term t = {
         .first = begin, .dtype = dtype_of(b, source), .chunk = chunk, .chunk_numel = chunk_numel};
     for (; t.first < end; t.first += t.parts) {

@@ -1,25 +1,29 @@
 /* See grad_lanes.h. */
 #include "src/fsdp/grad_lanes.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_hosts.h"
 #include "src/fsdp/grad_terms.h"
 
 bool fsdp_grad_lanes_are_staged(const fsdp_param_context *c)
 {
-    return !fsdp_ranks_share_memory(c->replicate_group) ||
+    return !fsdp_ranks_share_memory(c, c->replicate_group) ||
            fsdp_group_has_network(c->replicate_group);
 }
 
-static int hosts_of(const fsdp_group *group)
+/* Return the number of memories of the replicas: of hosts, or of cards. */
+static int count_memories(const fsdp_grad_buffer *b)
 {
-    return fsdp_group_world_size(group) / fsdp_group_local_world_size(group);
+    const fsdp_param_context *c = b->context;
+    return fsdp_group_world_size(c->replicate_group) /
+           fsdp_group_memory_ranks(c->replicate_group, c->device);
 }
 
 static fsdp_grad_parts lanes_of(const fsdp_grad_buffer *b, fsdp_buffer *buffer, int64_t numel)
 {
     fsdp_group *group = b->context->replicate_group;
-    const bool is_split = hosts_of(group) > 2;
+    const bool is_split = count_memories(b) > 2;
     return (fsdp_grad_parts){.buffer = buffer,
                              .group = group,
                              .numel = numel,
@@ -31,10 +35,10 @@ static fsdp_grad_parts lanes_of(const fsdp_grad_buffer *b, fsdp_buffer *buffer, 
 /* Return the number of pieces into which the rows of a parameter are divided. If each rank reads
  * only one piece, this is the number of ranks. If all ranks read all rows, this is the number of
  * ranks of a host, because each of them adds up one piece. */
-static int n_pieces(const fsdp_grad_parts *lanes)
+static int n_pieces(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
     return lanes->is_split ? fsdp_group_world_size(lanes->group)
-                           : fsdp_group_local_world_size(lanes->group);
+                           : fsdp_group_memory_ranks(lanes->group, b->context->device);
 }
 
 /* Return the number of elements of this rank's rows of all parameters in the lanes. */
@@ -59,13 +63,15 @@ static void name_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, c
 {
     const int64_t numel = fsdp_tensor_numel(p->local), place = (int64_t)p->grad.lane_offset;
     if (!lanes->is_split) {
-        fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS, place, numel);
+        fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS,
+                             (fsdp_grad_elements){.first = place, .n = numel});
         return;
     }
-    for (int r = 0; r < n_pieces(lanes); r++) {
+    for (int r = 0; r < n_pieces(b, lanes); r++) {
         int64_t begin, end;
-        fsdp_grad_piece(numel, n_pieces(lanes), r, &begin, &end);
-        fsdp_grad_parts_name(b, lanes, r, place + begin, end - begin);
+        fsdp_grad_piece(numel, n_pieces(b, lanes), r, &begin, &end);
+        fsdp_grad_parts_name(b, lanes, r,
+                             (fsdp_grad_elements){.first = place + begin, .n = end - begin});
     }
 }
 
@@ -91,7 +97,7 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
                                 const fsdp_param *p, int i)
 {
     int64_t begin, end;
-    fsdp_grad_piece(fsdp_tensor_numel(p->local), n_pieces(lanes), i, &begin, &end);
+    fsdp_grad_piece(fsdp_tensor_numel(p->local), n_pieces(b, lanes), i, &begin, &end);
     const fsdp_slice piece = {.first = begin, .runs = 1, .length = end - begin};
     const fsdp_grad_source source = {
         .parts = lanes, .offset = (int64_t)p->grad.lane_offset, .slice = &piece};
@@ -103,10 +109,10 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
  * ranks read all rows, it is one piece of each parameter. */
 static fsdp_status add_up_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
-    const int local = fsdp_group_local_world_size(lanes->group);
+    const int local = fsdp_group_memory_ranks(lanes->group, b->context->device);
     for (size_t i = 0; i < b->n_params; i++)
-        for (int k = fsdp_group_local_rank(lanes->group);
-             k < n_pieces(lanes) && b->params[i].grad.in_lanes; k += local)
+        for (int k = fsdp_group_memory_rank(lanes->group, b->context->device);
+             k < n_pieces(b, lanes) && b->params[i].grad.in_lanes; k += local)
             FSDP_TRY(add_up_piece(b, lanes, &b->params[i], k));
     return FSDP_OK;
 }
@@ -164,14 +170,14 @@ static fsdp_status sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *l
                              float scale)
 {
     const int64_t numel = fsdp_tensor_numel(p->local);
-    const fsdp_slice all = fsdp_grad_pieces(numel, n_pieces(lanes));
+    const fsdp_slice all = fsdp_grad_pieces(numel, n_pieces(b, lanes));
     fsdp_grad_source source = {.parts = lanes,
                                .offset = (int64_t)p->grad.lane_offset,
                                .slice = &all,
                                .is_piece = lanes->is_split,
                                .end = numel};
     if (lanes->is_split)
-        fsdp_grad_piece(numel, n_pieces(lanes), fsdp_group_rank(lanes->group), &source.begin,
+        fsdp_grad_piece(numel, n_pieces(b, lanes), fsdp_group_rank(lanes->group), &source.begin,
                         &source.end);
     fsdp_tensor *rows = p->grad.partial;
     p->grad.partial = NULL;
@@ -203,7 +209,7 @@ static void copy_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, 
     const fsdp_device *device = b->context->device;
     char *results = fsdp_grad_parts_of_rank(b, lanes, fsdp_group_world_size(lanes->group));
     int64_t begin, end;
-    fsdp_grad_piece(fsdp_tensor_numel(p->local), n_pieces(lanes), i, &begin, &end);
+    fsdp_grad_piece(fsdp_tensor_numel(p->local), n_pieces(b, lanes), i, &begin, &end);
     if (!results || begin == end)
         return;
     const size_t bytes = (size_t)(end - begin) * sizeof(float);
@@ -234,7 +240,7 @@ static fsdp_status read_results(const fsdp_grad_buffer *b, const fsdp_grad_parts
     const fsdp_phase_info info = phase_of(b, FSDP_KIND_ALL_REDUCE);
     FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_READ, &info));
     for (size_t i = 0; i < b->n_params; i++)
-        for (int r = 0; r < n_pieces(lanes) && b->params[i].grad.in_lanes; r++)
+        for (int r = 0; r < n_pieces(b, lanes) && b->params[i].grad.in_lanes; r++)
             if (r != fsdp_group_rank(lanes->group))
                 copy_piece(b, lanes, &b->params[i], r, false);
     fsdp_buffer_end(lanes->buffer);
@@ -274,8 +280,8 @@ fsdp_status fsdp_grad_lanes_advance(fsdp_grad_buffer *b, float scale)
         return end_stages(b);
     b->lanes.has_results = true;
     FSDP_TRY(write_results(b, &lanes));
-    const uint64_t piece = (uint64_t)lanes_numel(b) * sizeof(float) / (uint64_t)n_pieces(&lanes);
+    const uint64_t piece = (uint64_t)lanes_numel(b) * sizeof(float) / (uint64_t)n_pieces(b, &lanes);
     fsdp_param_context_report(b->context, FSDP_UNIT_SUM_LANES, lanes.group,
-                              piece * (uint64_t)(hosts_of(lanes.group) - 1));
+                              piece * (uint64_t)(count_memories(b) - 1));
     return FSDP_OK;
 }

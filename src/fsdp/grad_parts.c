@@ -2,6 +2,7 @@
 #include "src/fsdp/grad_parts.h"
 
 #include "src/base/alloc.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_terms.h"
 
@@ -20,12 +21,22 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
     return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
 }
 
+/* Return true if the parts of a gradient buffer are those of Note [Parts on other cards] in
+ * grad_parts.h. */
+static bool have_rows_only(const fsdp_grad_buffer *b)
+{
+    const fsdp_param_context *c = b->context;
+    return c->device->traits == &fsdp_cuda_traits && c->shard_group &&
+           fsdp_group_memory_ranks(c->group, c->device) == 1;
+}
+
 fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer *buffer,
-                                          int64_t numel)
+                                          int64_t numel, int64_t peer_numel)
 {
     return (fsdp_grad_parts){.buffer = buffer,
                              .group = b->context->group,
                              .numel = numel,
+                             .peer_numel = have_rows_only(b) ? peer_numel : 0,
                              .leaves = 1,
                              .is_split = b->context->shard_group != NULL};
 }
@@ -35,7 +46,7 @@ fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer
 static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
-    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_memory_ranks(all->group, b->context->device);
     const size_t terms = (size_t)fsdp_grad_count_terms(b->context, all->group, all->leaves);
     const size_t bytes =
         (size_t)all->numel * fsdp_dtype_size(fsdp_grad_term_dtype(b->context, all->group));
@@ -43,14 +54,19 @@ static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *
 }
 
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
- * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
- * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. */
+ * host. Pages of host memory that no rank uses do not exist. So on meta, unless it plans for cards,
+ * count the parts of the ranks on this host, and of the other parts only what these ranks read: see
+ * Note [Memory on several hosts] in src/comm/shm.h. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
-    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_memory_ranks(all->group, b->context->device);
     const size_t part = (size_t)all->numel * sizeof(float);
-    const bool is_plan = all->group && !b->context->device->kernels;
+    const bool is_plan = all->group && !b->context->device->kernels &&
+                         b->context->device->traits != &fsdp_cuda_traits;
+    if (all->peer_numel)
+        return ranks * flag_bytes(b, all) + part +
+               (ranks - 1) * (size_t)all->peer_numel * sizeof(float);
     return ranks * flag_bytes(b, all) + (all->has_results ? part : 0) +
            (is_plan ? here * part + bytes_of_others(b, all) : ranks * part);
 }
@@ -73,22 +89,54 @@ void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
                       (size_t)(own - (unsigned char *)fsdp_buffer_data(all->buffer)), b->n_params);
 }
 
+bool fsdp_grad_parts_are_rows(const fsdp_grad_parts *all, int rank)
+{
+    return all->peer_numel && rank != fsdp_group_rank(all->group);
+}
+
+/* Return the first element of the part of `rank`, counted from the first part, in the memory of
+ * `reader`. */
+static int64_t first_of_part(const fsdp_grad_parts *all, int reader, int rank)
+{
+    if (!all->peer_numel)
+        return rank * all->numel;
+    return rank == reader ? 0 : all->numel + (rank - (rank > reader)) * all->peer_numel;
+}
+
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
 {
     char *base = fsdp_buffer_data(all->buffer);
+    const int64_t first = first_of_part(all, fsdp_group_rank(all->group), rank);
     return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(b, all) +
-                      (size_t)(rank * all->numel) * sizeof(float)
+                      (size_t)first * sizeof(float)
                 : NULL;
 }
 
+/* Declare elements for one reader on another card. */
+static void name_for_card(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int reader,
+                          const fsdp_grad_elements *e)
+{
+    const int own = fsdp_group_rank(all->group);
+    const size_t flags = (size_t)fsdp_group_world_size(all->group) * flag_bytes(b, all);
+    const int64_t to = first_of_part(all, reader, own) + e->peer_first;
+    if (reader != own)
+        fsdp_buffer_wrote_for(all->buffer, reader, flags + (size_t)e->first * sizeof(float),
+                              flags + (size_t)to * sizeof(float), (size_t)e->n * sizeof(float));
+}
+
 void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int reader,
-                          int64_t first, int64_t n)
+                          fsdp_grad_elements e)
 {
     const char *base = fsdp_buffer_data(all->buffer);
     const char *own = fsdp_grad_parts_of_rank(b, all, fsdp_group_rank(all->group));
-    if (base)
-        fsdp_buffer_wrote(all->buffer, reader, (size_t)(own - base) + (size_t)first * sizeof(float),
-                          (size_t)n * sizeof(float));
+    const bool every = reader == FSDP_ALL_READERS;
+    if (base && !all->peer_numel)
+        fsdp_buffer_wrote(all->buffer, reader,
+                          (size_t)(own - base) + (size_t)e.first * sizeof(float),
+                          (size_t)e.n * sizeof(float));
+    for (int r = 0; base && all->peer_numel && r < fsdp_group_world_size(all->group); r++)
+        if (every || r == reader)
+            name_for_card(b, all, r, &e);
 }
 
 /* For each run of p's slice, declare one range of elements for each rank. In a run, the ranges of
@@ -100,7 +148,8 @@ void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts
     const int dim = p->owner.shard.dim, ranks = fsdp_group_world_size(all->group);
     const int64_t place = p->grad.whole->offset;
     if (!b->context->shard_group) {
-        fsdp_grad_parts_name(b, all, FSDP_ALL_READERS, place, fsdp_param_numel(p));
+        fsdp_grad_parts_name(b, all, FSDP_ALL_READERS,
+                             (fsdp_grad_elements){.first = place, .n = fsdp_param_numel(p)});
         return;
     }
     for (int64_t run = 0; run < p->slice.runs; run++)
@@ -108,7 +157,11 @@ void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts
             int64_t begin, end;
             fsdp_shard_rows(parameter->shape[dim], ranks, r, &begin, &end);
             const fsdp_slice s = fsdp_slice_of(parameter->ndim, parameter->shape, dim, begin, end);
-            fsdp_grad_parts_name(b, all, r, place + s.first + run * s.stride, s.length);
+            fsdp_grad_parts_name(
+                b, all, r,
+                (fsdp_grad_elements){.first = place + s.first + run * s.stride,
+                                     .peer_first = p->grad.peer_offset + run * s.length,
+                                     .n = s.length});
         }
 }
 
@@ -145,16 +198,15 @@ static fsdp_status compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
 }
 
 /* Do what compare_flags() does, for flags in memory that the host cannot read: copy them to the
- * host first. Do not wait for this rank's kernels. They had finished when this rank ended the WRITE
- * phase of the flags. */
+ * host first. Usually this does not wait for this rank's kernels: those of the WRITE phase of the
+ * flags had finished when this rank ended it. */
 static fsdp_status copy_and_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t bytes = flag_bytes(b, all) * (size_t)fsdp_group_world_size(all->group);
     unsigned char *flags = fsdp_realloc(NULL, bytes, 1);
     if (!flags)
         return FSDP_ERR_NOMEM;
-    fsdp_status status =
-        fsdp_device_peek(b->context->device, flags, flags_of_rank(b, all, 0), bytes);
+    fsdp_status status = fsdp_buffer_to_host(all->buffer, flags, flags_of_rank(b, all, 0), bytes);
     if (status == FSDP_OK)
         status = compare_flags(b, all, flags);
     fsdp_free(flags);
@@ -170,19 +222,22 @@ fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b, const fsdp_
                                                           : compare_flags(b, all, flags);
 }
 
-void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int64_t offset,
-                         const fsdp_slice *slice, const fsdp_grad_range *range, float *to,
-                         float scale)
+void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                         const fsdp_grad_range *range, float *to, float scale)
 {
     const fsdp_device *device = b->context->device;
+    const fsdp_grad_parts *all = source->parts;
+    const fsdp_slice *slice = source->slice;
     const int64_t end = range->begin + range->n;
     for (int64_t i = range->begin, n; i < end; i += n, to += n) {
         const int64_t run = i / slice->length, in_run = i % slice->length;
-        const int64_t first = offset + slice->first + run * slice->stride + in_run;
+        const int64_t first = source->offset + slice->first + run * slice->stride + in_run;
         n = slice->length - in_run < end - i ? slice->length - in_run : end - i;
-        for (int r = 0; r < range->parts; r++)
-            b->sources[r] =
-                fsdp_grad_parts_of_rank(b, all, range->first + r) + (size_t)first * sizeof(float);
+        for (int k = 0; k < range->parts; k++) {
+            const int r = range->first + k;
+            const int64_t at = fsdp_grad_parts_are_rows(all, r) ? source->peer_offset + i : first;
+            b->sources[k] = fsdp_grad_parts_of_rank(b, all, r) + (size_t)at * sizeof(float);
+        }
         device->kernels->tree_sum(device->context, to, b->sources, range->parts, FSDP_DTYPE_F32, n,
                                   scale);
     }

@@ -7,14 +7,25 @@
  * for example because one rank has frozen a parameter that its peers train.
  *
  * A buffer without a group is private and has no flags, because there is no peer to compare them
- * with. */
+ * with.
+ *
+ * Note [Parts on other cards]. If each rank has a card of its own, a rank reads only its own rows
+ * of the parts of the other ranks. So in its mirror of a gradient buffer (Note [Several cards] in
+ * src/comm/cards/exchange.h), its own part is whole, and the parts of the other ranks have room for
+ * its rows only: rank r's mirror has the flags, the part of rank r, and the other parts in rank
+ * order. In these parts, the rows of a parameter are contiguous and begin at
+ * fsdp_param_grad.peer_offset. With N ranks this takes at most two instead of N times the memory of
+ * the unit's gradients. A gradient that is a table takes the same room in all parts. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
 typedef struct fsdp_grad_parts {
     fsdp_buffer *buffer;
     fsdp_group *group;
-    int64_t numel;    /* Elements of one part, without flags. */
+    int64_t numel; /* Elements of one part, without flags. */
+    /* Elements of the part of a rank on another card: Note [Parts on other cards]. 0: all parts
+     * have `numel` elements. */
+    int64_t peer_numel;
     int leaves;       /* Number of micro-batches whose gradients each part contains. */
     bool is_split;    /* Each rank reads only its own elements of the parts. */
     bool has_results; /* The buffer has one more part, after the parts of all ranks. */
@@ -24,6 +35,7 @@ typedef struct fsdp_grad_parts {
 typedef struct fsdp_grad_source {
     const fsdp_grad_parts *parts;
     int64_t offset;          /* the first element of the tensor in each part */
+    int64_t peer_offset;     /* the first element in parts with peer_numel elements */
     const fsdp_slice *slice; /* the elements of the tensor to sum */
     bool is_table;           /* the parts contain tables: Note [Gradients by row] in grad_rows.h */
     /* If is_piece is true, sum only elements [begin, end) of the slice. */
@@ -34,22 +46,30 @@ typedef struct fsdp_grad_source {
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
  * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Return the parts of a gradient buffer of b. */
+/* Return the parts of a gradient buffer of b. `numel` and `peer_numel` are those of its layout. */
 fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer *buffer,
-                                          int64_t numel);
+                                          int64_t numel, int64_t peer_numel);
 /* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Copy b->flags to this rank's flags in the buffer. No effect on meta and without a group. */
 void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* Declare with fsdp_buffer_wrote() that rank `reader` (or every rank: FSDP_ALL_READERS) reads
- * elements [first, first + n) of this rank's part. Only elements that are declared are sent to
- * ranks on other hosts. Call this before the WRITE phase ends. */
+/* Elements [first, first + n) of this rank's part. In parts with peer_numel elements, they begin at
+ * element `peer_first`. */
+typedef struct fsdp_grad_elements {
+    int64_t first, peer_first, n;
+} fsdp_grad_elements;
+
+/* Declare with fsdp_buffer_wrote() that rank `reader` (or every rank: FSDP_ALL_READERS) reads these
+ * elements of this rank's part. Only elements that are declared are sent to ranks on other hosts or
+ * cards. Call this before the WRITE phase ends. */
 void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int reader,
-                          int64_t first, int64_t n);
+                          fsdp_grad_elements elements);
 /* Do what fsdp_grad_parts_name() does for all elements of p's whole gradient in this rank's part.
  * Each rank reads the rows that it owns. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                 const fsdp_param *p);
+/* Return true if `rank` is on another card, and its part has only peer_numel elements. */
+bool fsdp_grad_parts_are_rows(const fsdp_grad_parts *parts, int rank);
 /* Return the part of a rank, or the part after the parts of all ranks (has_results). Return NULL on
  * meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
@@ -65,9 +85,7 @@ typedef struct fsdp_grad_range {
     int64_t begin, n;
 } fsdp_grad_range;
 
-/* Sum a range of a slice of one tensor, and store the sum multiplied by `scale` in to [range->n].
- * The tensor begins at element `offset` of each part, and `slice` is relative to the tensor. The
+/* Sum a range of the source's slice, and store the sum multiplied by `scale` in to [range->n]. The
  * kernel tree_sum adds the parts in a binary tree. Do not call this on meta. */
-void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
-                         const fsdp_slice *slice, const fsdp_grad_range *range, float *to,
-                         float scale);
+void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                         const fsdp_grad_range *range, float *to, float scale);

@@ -1,6 +1,7 @@
 /* See grad_reduce.h. */
 #include "src/fsdp/grad_reduce.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 #include "src/fsdp/grad_hosts.h"
 #include "src/fsdp/grad_lanes.h"
@@ -11,7 +12,7 @@
 
 static fsdp_grad_parts posted_parts(const fsdp_grad_buffer *b)
 {
-    return fsdp_grad_parts_of_buffer(b, b->posted.buffer, b->posted.numel);
+    return fsdp_grad_parts_of_buffer(b, b->posted.buffer, b->posted.numel, b->posted.peer_numel);
 }
 
 static fsdp_phase_info posted_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind)
@@ -39,6 +40,12 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
 }
 
 /* --- sums over the ranks --- */
+
+/* Return the number of ranks that share the memory of a gradient buffer. */
+static int memory_ranks(const fsdp_grad_buffer *b)
+{
+    return fsdp_group_memory_ranks(b->context->group, b->context->device);
+}
 
 static float scale_of(const fsdp_grad_buffer *b)
 {
@@ -112,10 +119,10 @@ static fsdp_status sum_source(const fsdp_grad_buffer *b, const fsdp_grad_source 
 static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                               fsdp_param *p, bool last)
 {
-    const fsdp_slice pieces =
-        fsdp_grad_pieces(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group));
+    const fsdp_slice pieces = fsdp_grad_pieces(fsdp_param_numel(p), memory_ranks(b));
     const fsdp_grad_source source = {.parts = parts,
                                      .offset = p->grad.whole->offset,
+                                     .peer_offset = p->grad.peer_offset,
                                      .slice = parts->is_split ? &p->slice : &pieces,
                                      .is_table = p->grad.posted_rows};
     return sum_source(b, &source, p, last);
@@ -141,8 +148,8 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
                                 const fsdp_param *p)
 {
     int64_t begin, end;
-    fsdp_grad_piece(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group),
-                    fsdp_group_local_rank(parts->group), &begin, &end);
+    fsdp_grad_piece(fsdp_param_numel(p), memory_ranks(b),
+                    fsdp_group_memory_rank(parts->group, b->context->device), &begin, &end);
     const fsdp_slice slice = {.first = begin, .runs = 1, .length = end - begin};
     const fsdp_grad_source source = {
         .parts = parts, .offset = p->grad.whole->offset, .slice = &slice};
@@ -155,18 +162,18 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
 static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                  const fsdp_param *p)
 {
-    const int local = fsdp_group_local_world_size(parts->group);
+    const int local = memory_ranks(b);
     if (!parts->is_split)
         return add_up_piece(b, parts, p);
-    for (int r = fsdp_group_local_rank(parts->group); r < fsdp_group_world_size(parts->group);
-         r += local)
+    for (int r = fsdp_group_memory_rank(parts->group, b->context->device);
+         r < fsdp_group_world_size(parts->group); r += local)
         FSDP_TRY(add_up_rows_of(b, parts, p, r));
     return FSDP_OK;
 }
 
 uint64_t fsdp_grad_reduce_sent_bytes(const fsdp_grad_buffer *b)
 {
-    const fsdp_grad_parts parts = fsdp_grad_parts_of_buffer(b, NULL, 0);
+    const fsdp_grad_parts parts = fsdp_grad_parts_of_buffer(b, NULL, 0, 0);
     int64_t numel = 0;
     uint64_t bytes = 0;
     for (size_t i = 0; i < b->n_params; i++) {

@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 
 enum {
@@ -198,7 +199,8 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
 static float *place_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                             const fsdp_param *p, int rank)
 {
-    return (float *)(void *)fsdp_grad_parts_of_rank(b, parts, rank) + p->grad.whole->offset;
+    return (float *)(void *)fsdp_grad_parts_of_rank(b, parts, rank) +
+           (fsdp_grad_parts_are_rows(parts, rank) ? p->grad.peer_offset : p->grad.whole->offset);
 }
 
 static const float *table_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
@@ -216,28 +218,39 @@ static int owner_of_row(const fsdp_grad_parts *parts, const fsdp_param *p, int64
     return (int)(row / (end > 1 ? end : 1));
 }
 
+/* Declare that `reader` reads n elements of p's place in this rank's part, from element `at` on. */
+static void name_place(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
+                       int reader, int64_t at, int64_t n)
+{
+    fsdp_grad_parts_name(b, parts, reader,
+                         (fsdp_grad_elements){.first = p->grad.whole->offset + at,
+                                              .peer_first = p->grad.peer_offset + at,
+                                              .n = n});
+}
+
 /* Declare which elements of this rank's list and table the peers read (fsdp_buffer_wrote()). Every
  * peer reads the list, row 0 of the table, and the rows that the peer owns. */
 static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p)
 {
     const fsdp_row_table *t = &p->grad.table;
-    const int64_t place = p->grad.whole->offset, width = width_of(p);
-    const int64_t table = place + list_numel(p);
-    const bool is_whole = !b->context->shard_group; /* every rank owns every row */
-    fsdp_grad_parts_name(b, parts, FSDP_ALL_READERS, place, 1 + t->n);
-    fsdp_grad_parts_name(b, parts, FSDP_ALL_READERS, table, is_whole ? (1 + t->n) * width : width);
+    const int64_t table = list_numel(p), width = width_of(p);
+    /* Every rank gets the whole table if it owns every row. Between cards, one transfer of the
+     * whole table takes less time than a transfer for each row. */
+    const bool is_whole = !b->context->shard_group || parts->peer_numel;
+    name_place(b, parts, p, FSDP_ALL_READERS, 0, 1 + t->n);
+    name_place(b, parts, p, FSDP_ALL_READERS, table, is_whole ? (1 + t->n) * width : width);
     for (int64_t i = 0; !is_whole && i < t->n; i++)
-        fsdp_grad_parts_name(b, parts, owner_of_row(parts, p, t->ids[i]), table + (1 + i) * width,
-                             width);
+        name_place(b, parts, p, owner_of_row(parts, p, t->ids[i]), table + (1 + i) * width, width);
 }
 
 uint64_t fsdp_grad_rows_sent_bytes(const fsdp_grad_parts *parts, const fsdp_param *p)
 {
-    const uint64_t hosts =
-        (uint64_t)(fsdp_group_world_size(parts->group) / fsdp_group_local_world_size(parts->group));
+    const uint64_t memories = (uint64_t)(fsdp_group_world_size(parts->group) /
+                                         fsdp_group_memory_ranks(parts->group, p->context->device));
     const uint64_t rows = (uint64_t)p->grad.table.lookups, width = (uint64_t)width_of(p);
     const uint64_t list = (1 + rows) * sizeof(int32_t), table = rows * width * sizeof(float);
-    return (hosts - 1) * (list + width * sizeof(float) + table / (parts->is_split ? hosts : 1));
+    return (memories - 1) * (list + width * sizeof(float) +
+                             table / (parts->is_split && !parts->peer_numel ? memories : 1));
 }
 
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
@@ -279,7 +292,7 @@ static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *pa
         }
         const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
         if (copy)
-            FSDP_TRY(fsdp_device_peek(b->context->device, copy, list, list_bytes(p)));
+            FSDP_TRY(fsdp_buffer_to_host(parts->buffer, copy, list, list_bytes(p)));
         find_own_of(own, t, r, (copy ? copy : list) + 1, copy ? *copy : *list);
     }
     return FSDP_OK;

@@ -40,8 +40,7 @@ static void sum_parts(const sum_run *r, int first, int parts, int64_t begin, int
     else if (r->has_terms)
         fsdp_grad_hosts_sum(r->b, source, &(fsdp_grad_range){first, parts, begin, n}, to, scale);
     else
-        fsdp_grad_parts_sum(r->b, source->parts, source->offset, source->slice,
-                            &(fsdp_grad_range){first, parts, begin, n}, to, scale);
+        fsdp_grad_parts_sum(r->b, source, &(fsdp_grad_range){first, parts, begin, n}, to, scale);
 }
 
 static int fewer(int a, int b)

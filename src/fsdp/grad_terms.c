@@ -1,6 +1,7 @@
 /* See grad_terms.h. */
 #include "src/fsdp/grad_terms.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 
 static int fewer(int a, int b)
@@ -8,28 +9,33 @@ static int fewer(int a, int b)
     return a < b ? a : b;
 }
 
+/* Return true if sums are rounded before they are sent to other hosts. */
+static bool rounds(const fsdp_param_context *c, const fsdp_group *group)
+{
+    return c->options.set_internode_reduce_dtype && fsdp_group_spans_hosts(group);
+}
+
 bool fsdp_grad_terms_exist(const fsdp_param_context *c, const fsdp_group *group)
 {
-    return group && fsdp_group_spans_hosts(group) &&
-           (fsdp_group_local_world_size(group) > 1 || c->options.set_internode_reduce_dtype);
+    const int ranks = fsdp_group_memory_ranks(group, c->device);
+    return ranks < fsdp_group_world_size(group) && (ranks > 1 || rounds(c, group));
 }
 
 fsdp_dtype fsdp_grad_term_dtype(const fsdp_param_context *c, const fsdp_group *group)
 {
-    return fsdp_grad_terms_exist(c, group) && c->options.set_internode_reduce_dtype
-               ? c->options.internode_reduce_dtype
-               : FSDP_DTYPE_F32;
+    return fsdp_grad_terms_exist(c, group) && rounds(c, group) ? c->options.internode_reduce_dtype
+                                                               : FSDP_DTYPE_F32;
 }
 
 /* Return true if the parts of each host are one term, whatever the number of ranks is. */
 static bool is_by_host(const fsdp_param_context *c, const fsdp_group *group)
 {
-    return fsdp_grad_terms_exist(c, group) && c->options.set_internode_reduce_dtype;
+    return fsdp_grad_terms_exist(c, group) && rounds(c, group);
 }
 
 int fsdp_grad_block_parts(const fsdp_param_context *c, const fsdp_group *group, int leaves)
 {
-    const int local = fsdp_group_local_world_size(group);
+    const int local = fsdp_group_memory_ranks(group, c->device);
     const int parts = FSDP_SUM_BLOCK % leaves ? 1 : FSDP_SUM_BLOCK / leaves;
     return is_by_host(c, group) && parts % local ? local : parts;
 }
@@ -49,7 +55,7 @@ static int subtree_parts(int ranks, int local, int block, int first)
 int fsdp_grad_term_parts(const fsdp_param_context *c, const fsdp_group *group, int leaves,
                          int first)
 {
-    const int local = fsdp_group_local_world_size(group);
+    const int local = fsdp_group_memory_ranks(group, c->device);
     if (!fsdp_grad_terms_exist(c, group))
         return 1;
     return is_by_host(c, group) ? local - first % local

@@ -1,4 +1,6 @@
-/* Which gradients are added up inside a host before they cross to other hosts.
+/* Which gradients are added up inside a host before they cross to other hosts. The same happens
+ * with cards: ranks that share the memory of a card are what this file calls the ranks of a host
+ * (fsdp_group_memory_ranks()). Sums are never rounded between cards of one host.
  *
  * Note [Sums of a host]. The ranks of a host share the memory of a buffer, so they can add up their
  * parts before anything is sent. Then one sum crosses the network instead of the part of each rank.

@@ -45,9 +45,11 @@ typedef struct fsdp_param_grad {
      * is NULL if there is no gradient: Note [Gradients of one rank] in grad_own.h. */
     fsdp_tensor *whole;
     fsdp_row_table table;
-    bool in_buffer; /* The gradient has, or will get, a place in the open buffer. */
-    bool placed;    /* The gradient has its place now. In a group of one rank: memory was allocated
-                       for the gradient after the last post. */
+    int64_t peer_offset; /* Place in the parts of ranks on other cards: Note [Parts on other cards]
+                            in grad_parts.h. In elements. */
+    bool in_buffer;      /* The gradient has, or will get, a place in the open buffer. */
+    bool placed; /* The gradient has its place now. In a group of one rank: memory was allocated
+                    for the gradient after the last post. */
     /* For a matrix in a section: number of matrices that were placed before it. Otherwise 0. */
     int order;
     bool touched;       /* The open buffer has a gradient of this parameter. */

@@ -1,11 +1,12 @@
 /* See param_context.h. */
 #include "src/fsdp/param_context.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/comm/group.h"
 
-bool fsdp_ranks_share_memory(const fsdp_group *group)
+bool fsdp_ranks_share_memory(const fsdp_param_context *c, const fsdp_group *group)
 {
-    return !group || fsdp_group_local_world_size(group) == fsdp_group_world_size(group);
+    return fsdp_group_memory_ranks(group, c->device) == fsdp_group_world_size(group);
 }
 
 int fsdp_param_context_world_size(const fsdp_param_context *c)
@@ -13,16 +14,16 @@ int fsdp_param_context_world_size(const fsdp_param_context *c)
     return fsdp_group_world_size(c->group) * fsdp_group_world_size(c->replicate_group);
 }
 
-bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c)
+bool fsdp_param_context_has_one_memory(const fsdp_param_context *c)
 {
-    return fsdp_ranks_share_memory(c->group) && fsdp_ranks_share_memory(c->replicate_group) &&
+    return fsdp_ranks_share_memory(c, c->group) && fsdp_ranks_share_memory(c, c->replicate_group) &&
            !fsdp_group_has_network(c->group) && !fsdp_group_has_network(c->replicate_group);
 }
 
 int fsdp_param_context_kept_ranks(const fsdp_param_context *c)
 {
     const int ranks = fsdp_group_world_size(c->shard_group);
-    const int local = fsdp_group_local_world_size(c->shard_group);
+    const int local = fsdp_group_memory_ranks(c->shard_group, c->device);
     int hosts = c->options.reshard_ranks / local;
     if (c->options.reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
         return 0;

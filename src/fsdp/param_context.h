@@ -50,15 +50,16 @@ typedef struct fsdp_param_context {
 
 /* Return the number of ranks over which gradients are summed, including replicas. */
 int fsdp_param_context_world_size(const fsdp_param_context *c);
-/* Return true if all ranks over which gradients are summed are on one host. Gradients then do not
- * cross a network. */
-bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
-/* Return true if all ranks of `group` share memory, or if `group` is NULL. */
-bool fsdp_ranks_share_memory(const fsdp_group *group);
+/* Return true if all ranks over which gradients are summed share one memory. Gradients then cross
+ * neither a network nor from card to card. */
+bool fsdp_param_context_has_one_memory(const fsdp_param_context *c);
+/* Return true if all ranks of `group` share one memory for buffers on the context's device, or if
+ * `group` is NULL. */
+bool fsdp_ranks_share_memory(const fsdp_param_context *c, const fsdp_group *group);
 /* With FSDP_RESHARD_TO_SMALLER, return how many consecutive ranks of the shard group keep one copy
- * of the unit between forward and backward. These are all ranks of one host or of several hosts.
- * The number of ranks divides the number of shard ranks. It is at most reshard_ranks, unless one
- * host has more. With any other option, return 0. */
+ * of the unit between forward and backward. These are all ranks of one memory or of several
+ * memories (fsdp_group_memory_ranks()). The number of ranks divides the number of shard ranks. It
+ * is at most reshard_ranks, unless more ranks share one memory. With any other option, return 0. */
 int fsdp_param_context_kept_ranks(const fsdp_param_context *c);
 /* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
  * record the location for error messages, and to abort. */

@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/fsdp/pending_dtype.h"
 #include "src/nn/quantized.h"
 
@@ -71,6 +72,9 @@ static fsdp_status init_param(fsdp_param_group *g, fsdp_param *p, const fsdp_nam
 
 static fsdp_status create_memories(fsdp_param_group *g)
 {
+    const fsdp_param_context *c = &g->context;
+    FSDP_TRY(fsdp_group_find_cards(c->group, c->device));
+    FSDP_TRY(fsdp_group_find_cards(c->replicate_group, c->device));
     const fsdp_param_guards guards = fsdp_param_group_guards(g);
     return fsdp_param_memories_create(&guards, g->params, g->n_params, &g->memories);
 }

@@ -2,6 +2,7 @@
  * param_storage.h, and Note [Secondary shards] in storage_copy.h. */
 #include "src/fsdp/storage_copy.h"
 
+#include "src/comm/cards/cards.h"
 #include "src/trace/trace.h"
 
 static fsdp_copy_memory *copy_of(fsdp_param_memory *m)
@@ -179,7 +180,7 @@ static fsdp_status keep_part(fsdp_param_memory *base)
 }
 
 /* Declare which ranks read this rank's part (fsdp_buffer_wrote()): the ranks that keep the same
- * copy. It is enough to declare one of these ranks on each host. */
+ * copy. It is enough to declare one of these ranks for each memory. */
 static void name_part(const fsdp_copy_memory *m)
 {
     const fsdp_group *group = m->base.context->shard_group;
@@ -187,7 +188,7 @@ static void name_part(const fsdp_copy_memory *m)
     const int rank = fsdp_group_rank(group), begin = rank - rank % m->part_ranks;
     const part own = part_of(m, rank);
     for (int r = begin; r < begin + m->part_ranks; r++)
-        if (fsdp_group_is_first_of_host(group, begin, r))
+        if (fsdp_group_is_first_of_memory(group, m->base.context->device, begin, r))
             fsdp_buffer_wrote(m->buffer, r, own.first * size, own.n * size);
 }
 

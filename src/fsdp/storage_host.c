@@ -195,7 +195,7 @@ static bool fits_cast(const fsdp_param *p, fsdp_dtype dtype)
     const fsdp_param_context *c = p->context;
     (void)dtype;
     return c->options.no_shard && c->group && !fsdp_parameter_requires_grad(p->parameter) &&
-           fsdp_ranks_share_memory(c->group);
+           fsdp_ranks_share_memory(c, c->group);
 }
 
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)

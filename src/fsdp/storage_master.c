@@ -91,7 +91,7 @@ const fsdp_param_memory_ops fsdp_memory_master = {.bytes = sizeof(master_memory)
  * contiguous in the buffer. */
 bool fsdp_fits_in_master(const fsdp_param *p)
 {
-    return fsdp_ranks_share_memory(p->context->shard_group) && p->slice.runs == 1;
+    return fsdp_ranks_share_memory(p->context, p->context->shard_group) && p->slice.runs == 1;
 }
 
 void *fsdp_own_rows_in_master(fsdp_param_memory *base, const fsdp_param *p, size_t size)

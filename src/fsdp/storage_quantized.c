@@ -40,7 +40,7 @@ static quantized_memory *quantized_of(fsdp_param_memory *m)
 
 static bool is_shared(const quantized_memory *m)
 {
-    return fsdp_ranks_share_memory(m->base.context->shard_group);
+    return fsdp_ranks_share_memory(m->base.context, m->base.context->shard_group);
 }
 
 /* --- layout --- */

@@ -111,8 +111,8 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
     return p->parameter->only_looked_up && !fsdp_parameter_requires_grad(p->parameter) &&
-           c->shard_group && fsdp_ranks_share_memory(c->shard_group) && p->owner.shard.dim == 0 &&
-           dtype == c->options.mp_policy.param_dtype;
+           c->shard_group && fsdp_ranks_share_memory(c, c->shard_group) &&
+           p->owner.shard.dim == 0 && dtype == c->options.mp_policy.param_dtype;
 }
 
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,

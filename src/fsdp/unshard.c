@@ -1,6 +1,7 @@
 /* Unshards and reshards a param group. Also implements the guards that allow writes of its
  * parameters only while the group is sharded. */
 #include "src/base/assert.h"
+#include "src/comm/cards/cards.h"
 #include "src/fsdp/param_group.h"
 
 /* --- guards --- */
@@ -256,7 +257,8 @@ fsdp_status fsdp_param_group_reshard_to_smaller(fsdp_param_group *g)
         can_hide &= m->ops->show != NULL;
         can_keep_parts &= m->ops->keep_part != NULL;
     }
-    if (fsdp_param_context_kept_ranks(&g->context) > fsdp_group_local_world_size(shards) &&
+    if (fsdp_param_context_kept_ranks(&g->context) >
+            fsdp_group_memory_ranks(shards, g->context.device) &&
         can_keep_parts)
         return keep_parts(g);
     if (can_hide)

@@ -395,6 +395,8 @@ static fsdp_status open_run(walk *w)
     const fsdp_device_options options = {.name = uses_cards ? "meta:cuda" : "meta"};
     if (uses_cards)
         p->ranks_per_card = fsdp_train_ranks_per_card(t->config, p->local_world_size);
+    if (uses_cards && p->local_world_size == p->world_size)
+        FSDP_TRY(fsdp_plan_group_set_card_ranks(t->group, p->ranks_per_card));
     FSDP_TRY(fsdp_device_create(&options, &t->device));
     FSDP_TRY(fsdp_trainer_open_model(t));
     FSDP_TRY(fsdp_trainer_open_loop(t));

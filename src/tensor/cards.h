@@ -40,6 +40,8 @@ typedef struct fsdp_card_ops {
     fsdp_status (*describe)(int ordinal, fsdp_card *card);
     /* Set *bytes to the amount of a card's memory that no process uses. */
     fsdp_status (*free_bytes)(int ordinal, int64_t *bytes);
+    /* Return true if card `from` can write directly to the memory of card `to`. */
+    bool (*reaches)(int from, int to);
     /* Set *driver to the version of CUDA that the driver supports, and *runtime to that of the
      * runtime in this program: 12040 for 12.4. A version is 0 if there is no driver or no
      * runtime. */

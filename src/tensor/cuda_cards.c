@@ -80,6 +80,15 @@ static fsdp_status free_bytes(int ordinal, int64_t *bytes)
     return FSDP_OK;
 }
 
+static bool reaches(int from, int to)
+{
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess)
+        return can;
+    (void)cudaGetLastError();
+    return false;
+}
+
 static void versions(int *driver, int *runtime)
 {
     *driver = *runtime = 0;
@@ -132,6 +141,7 @@ static bool library_version(const char *name, char text[32])
 const fsdp_card_ops fsdp_cuda_cards = {.count = count_cards,
                                        .describe = describe,
                                        .free_bytes = free_bytes,
+                                       .reaches = reaches,
                                        .versions = versions,
                                        .library_version = library_version,
                                        .code = FSDP_CUDA_CODE,

@@ -18,3 +18,4 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t strea
 void fsdp_cuda_memory_close(fsdp_cuda_memory *memory);
 
 extern const fsdp_shared_memory_ops fsdp_cuda_shared_memory;
+extern const fsdp_card_link_ops fsdp_cuda_links;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/kernels/cuda/context.h"
 #include "src/tensor/cuda_memory.h"
 #include "src/tensor/device.h"
 
@@ -20,8 +21,7 @@ static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
                       "device cuda:%d: %s: %s", device, call, cudaGetErrorString(error));
 }
 
-/* Set `identity` to the UUID of the card. The UUID is the same in all processes, although the
- * card's number may differ. */
+/* The identity of a card is its UUID. */
 static fsdp_status identify(int device, char identity[64])
 {
     _Static_assert(sizeof(cudaUUID_t) <= 64, "a UUID fits into the handle");
@@ -41,7 +41,10 @@ static fsdp_status create(int device, size_t bytes, void **data, fsdp_shared_mem
     _Static_assert(sizeof ipc <= sizeof handle->ipc, "an interprocess handle fits");
     *handle = (fsdp_shared_memory_handle){.process = getpid()};
     FSDP_TRY(identify(device, handle->device));
-    cudaError_t error = cudaMalloc(data, rounded ? rounded : BLOCK_BYTES);
+    cudaError_t error = cudaSetDevice(device); /* each thread has its own current card */
+    if (error != cudaSuccess)
+        return cuda_error(device, "cudaSetDevice", error);
+    error = cudaMalloc(data, rounded ? rounded : BLOCK_BYTES);
     if (error != cudaSuccess)
         return cuda_error(device, "a shared buffer", error);
     error = cudaMemset(*data, 0, bytes);
@@ -68,19 +71,9 @@ static bool is_of_this_process(const fsdp_shared_memory_handle *handle)
     return handle->process == getpid();
 }
 
-static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, void **data)
+static fsdp_status open_handle(int device, const fsdp_shared_memory_handle *handle, void **data)
 {
-    char identity[64];
     cudaIpcMemHandle_t ipc;
-    FSDP_TRY(identify(device, identity));
-    if (memcmp(identity, handle->device, sizeof identity) != 0)
-        return fsdp_error(
-            FSDP_ERR_UNSUPPORTED,
-            "device cuda:%d: rank 0 uses another card. Ranks that share parameters must use one "
-            "card, "
-            "since this version has no NCCL: start one rank, or let all ranks share a card with "
-            "--device cuda:0",
-            device);
     if (is_of_this_process(handle)) {
         *data = handle->pointer;
         return FSDP_OK;
@@ -96,6 +89,54 @@ static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, v
     return error == cudaSuccess ? FSDP_OK : cuda_error(device, "cudaIpcOpenMemHandle", error);
 }
 
+static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, void **data)
+{
+    char identity[64];
+    FSDP_TRY(identify(device, identity));
+    if (memcmp(identity, handle->device, sizeof identity) != 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "device cuda:%d: the memory is on another card, but the buffers of this "
+                          "group are on one card",
+                          device);
+    return open_handle(device, handle, data);
+}
+
+/* Set *ordinal to the number of the card that has the identity. Return false if this process does
+ * not see the card, for example because CUDA_VISIBLE_DEVICES hides it. */
+static bool find_card(const char identity[64], int *ordinal)
+{
+    char other[64];
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess)
+        n = 0;
+    for (int i = 0; i < n; i++)
+        if (identify(i, other) == FSDP_OK && memcmp(other, identity, sizeof other) == 0) {
+            *ordinal = i;
+            return true;
+        }
+    return false;
+}
+
+static bool reaches(int device, const char identity[64])
+{
+    int other, can = 0;
+    if (!find_card(identity, &other))
+        return false;
+    if (other == device)
+        return true;
+    if (cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess)
+        return can;
+    (void)cudaGetLastError();
+    return false;
+}
+
+static void copy_to_other(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(device->context);
+    fsdp_cuda_check(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, fsdp_cuda_stream(c)),
+                    "copy to another card");
+}
+
 static void detach(const fsdp_shared_memory_handle *handle, void *data)
 {
     if (!is_of_this_process(handle))
@@ -107,5 +148,12 @@ static void destroy(void *data)
     cudaFree(data);
 }
 
-const fsdp_shared_memory_ops fsdp_cuda_shared_memory = {
-    .create = create, .attach = attach, .detach = detach, .destroy = destroy};
+const fsdp_shared_memory_ops fsdp_cuda_shared_memory = {.identify = identify,
+                                                        .reaches = reaches,
+                                                        .create = create,
+                                                        .attach = attach,
+                                                        .attach_other = open_handle,
+                                                        .copy_to_other = copy_to_other,
+                                                        .detach = detach,
+                                                        .destroy = destroy,
+                                                        .links = &fsdp_cuda_links};

@@ -9,6 +9,7 @@
 #include "src/base/clock.h"
 #include "src/base/shown_text.h"
 #include "src/comm/agree.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/comm.h"
 #include "src/comm/group.h"
 #include "src/data/datasets/dataset.h"
@@ -434,7 +435,9 @@ static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *
     fsdp_table *table;
     char device[256];
     fsdp_device_describe(t->device, device);
-    if (fsdp_device_name_is_cuda(device))
+    if (*fsdp_group_card_exchange(t->group))
+        fprintf(t->out, "memory of each rank's card:\n");
+    else if (fsdp_device_name_is_cuda(device))
         fprintf(t->out, "memory of %s:\n", device);
     FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 3, &table));
     fsdp_table_column(table, 0, "peak memory", FSDP_TABLE_LEFT);

@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
+#include "src/comm/cards/cards.h"
 #include "src/comm/comm.h"
 #include "src/optim/optimizer.h"
 #include "src/pretrained/model.h"
@@ -532,6 +533,9 @@ static void print_device(const fsdp_trainer *t)
     fprintf(t->out, "device: %s", text);
     if (fsdp_train_uses_cards(t->config) && fsdp_train_ranks_per_card(t->config, ranks) > 1)
         fprintf(t->out, ", shared by %d ranks", fsdp_train_ranks_per_card(t->config, ranks));
+    if (*fsdp_group_card_exchange(t->group))
+        fprintf(t->out, " on rank 0, a card for each rank, bytes between cards by %s",
+                fsdp_group_card_exchange(t->group));
     fputc('\n', t->out);
 }
 

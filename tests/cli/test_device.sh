@@ -69,6 +69,7 @@ fi
 EMU_DEVICES=3 run env
 expect env_lists_cards 0 '^  cuda:2 +emulated, 4.000 GiB, compute capability 9.0' out
 check env_lists_no_other_cards test "$(grep -c '^  cuda:[0-9]' out)" -eq 3
+check env_says_whether_cards_reach_each_other shows '^  copies +each card can write to the others$'
 EMU_DEVICES=3 run launch -n gpu sh -c 'echo rank'
 check gpu_starts_a_rank_for_each_card test "$rc" -eq 0 -a "$(grep -c rank out)" -eq 3
 EMU_DEVICES=3 run verify nothing --device cuda:2

@@ -167,8 +167,13 @@ fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group, fsdp_device
 
 fsdp_status trainee_open(fsdp_group *group, const char *device, fsdp_dtype dtype, trainee *t)
 {
+    /* A thread uses one card: a model of one rank is on the card of the thread's last group. */
+    static _Thread_local int local_rank;
     *t = (trainee){.group = group, .dtype = dtype};
-    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = device}, &t->device));
+    if (group)
+        local_rank = fsdp_group_local_rank(group);
+    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = device, .local_rank = local_rank},
+                                &t->device));
     return fsdp_tape_create(&t->tape);
 }
 

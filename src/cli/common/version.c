@@ -227,6 +227,21 @@ static void add_library(fsdp_facts *to, const char *name, const char *used_for)
         fsdp_fact_missing(to, name, text);
 }
 
+/* Say whether each card can write to the memory of each other card, as the card exchange "copy"
+ * does. */
+static void add_copies(fsdp_facts *to, int n)
+{
+    for (int from = 0; from < n; from++)
+        for (int other = 0; other < n; other++)
+            if (from != other && !fsdp_card_functions()->reaches(from, other)) {
+                fsdp_fact(to, "copies", "cuda:%d cannot write to cuda:%d: these cards need NCCL",
+                          from, other);
+                return;
+            }
+    if (n > 1)
+        fsdp_fact(to, "copies", "each card can write to the others");
+}
+
 static void add_card(fsdp_facts *to, int ordinal)
 {
     fsdp_card card;
@@ -260,8 +275,10 @@ static void add_cuda(fsdp_facts *to)
         fsdp_fact_missing(to, "cards", "none");
     for (int i = 0; i < n; i++)
         add_card(to, i);
+    add_copies(to, n);
     add_library(to, "cublasLt", "it multiplies matrices on a card");
-    add_library(to, "nccl", "no effect, this version uses one card");
+    add_library(to, "nccl",
+                "it moves data between cards; without it, ranks copy to each other's cards");
 }
 
 static void add_libraries(fsdp_facts *to)

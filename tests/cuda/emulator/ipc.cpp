@@ -1,6 +1,7 @@
 /* Memory of another process: cudaIpc*MemHandle. A handle names a part of the file of a device's
- * heap, which the other process opens through /proc. The memory has another address there. Order
- * between ops of two processes is not known to the checks. */
+ * heap, which the other process opens through /proc. The memory has another address there. It may
+ * be on another device than the current one of the process that opens it: then it is for copies.
+ * Order between ops of two processes is not known to the checks. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ static std::map<void *, opened_memory> &opened = *new std::map<void *, opened_me
 /* Map the pages that contain the memory of the handle. */
 static cudaError_t map_handle(const memory_handle *h, void **p)
 {
-    const int device = current_device();
+    const int device = h->device;
     const uint64_t first = h->offset / PAGE_BYTES * PAGE_BYTES;
     const uint64_t last = (h->offset + h->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     char path[64];
@@ -79,7 +80,7 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned)
     EMU_RETURN_IF_BROKEN();
     memory_handle h;
     memcpy(&h, &handle, sizeof h);
-    if (h.magic != MAGIC || h.device != current_device())
+    if (h.magic != MAGIC || h.device < 0 || h.device >= settings.n_devices)
         return fail(cudaErrorInvalidValue);
     if (h.process == getpid())
         return fail(cudaErrorDeviceUninitialized); /* as a card: not in the process that exports */
