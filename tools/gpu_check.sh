@@ -12,7 +12,8 @@
 #   verify       PyTorch's numbers in tests/golden, f32 and bf16
 #   ranks        1, 2 and 4 ranks on the card: losses and norms are the same in every bit
 #   options      two steps with each optimizer and dtype that has kernels of its own
-#   bench        training steps of the shapes in tools/gpu_check/shapes, and of T5 on real rows
+#   bench        training steps of the shapes in tools/gpu_check/shapes, of T5 on real rows, and of
+#                Llama in float8
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
 #   kernels      which kernels two of the shapes run, and how long each takes
 #   commands     train, resume, offload, profile and generate, as on the CPU
@@ -21,7 +22,8 @@
 #
 # From the environment: GPU_CHECK_PARTS to run, GPU_CHECK_SECONDS for all of them, GPU_CHECK_SHAPES,
 # GPU_CHECK_FILES of tests, GPU_CHECK_CASES of tests/golden, GPU_CHECK_COMPILED=1 for compiled
-# PyTorch; GPU_CHECK_OUT, BUILD, DEPS_DIR, PYTHON, CUDA_HOME.
+# PyTorch, GPU_CHECK_FLOAT8 for the recipes of float8 that are measured with Llama (tensorwise);
+# GPU_CHECK_OUT, BUILD, DEPS_DIR, PYTHON, CUDA_HOME.
 #
 # --rehearse, or REHEARSE=1, runs the same script on the emulated card of the tests, with the
 # programs in BUILD (build), tiny shapes, and substitutes for compute-sanitizer and PyTorch.

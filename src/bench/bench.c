@@ -73,8 +73,11 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
 {
     const fsdp_device_options device = {
         .name = config->device, .threads = config->threads, .isa = config->isa};
+    const fsdp_float8_linear_config float8 = {.recipe =
+                                                  (fsdp_float8_recipe)(config->float8_recipe - 1)};
     fsdp_model_options model = {
         .config = &config->shape,
+        .float8 = config->float8_recipe ? &float8 : NULL,
         .seed = config->seed,
         .activation_checkpointing = config->activation_checkpointing,
         .checkpointing = {.kind = config->checkpointing_kind},
@@ -514,6 +517,9 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
 {
     fsdp_json_set_any_str(object, "shape", c->shape_name);
     fsdp_json_set_str(object, "dtype", fsdp_dtype_name(c->dtype));
+    if (c->float8_recipe)
+        fsdp_json_set_str(object, "float8_recipe",
+                          fsdp_float8_recipe_name((fsdp_float8_recipe)(c->float8_recipe - 1)));
     fsdp_json_set_i64(object, "ranks", ranks);
     fsdp_json_set_i64(object, "threads_per_rank", c->threads);
     fsdp_json_set_i64(object, "batch", c->batch);

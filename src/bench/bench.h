@@ -37,6 +37,7 @@ typedef struct fsdp_bench_config {
     /* The dtype of activations and of the parameters that operations read. Master weights are
      * float32. */
     fsdp_dtype dtype;
+    int float8_recipe; /* 0: no float8; else 1 + an fsdp_float8_recipe */
     fsdp_reshard reshard_after_forward;
     fsdp_backward_prefetch backward_prefetch;
     bool activation_checkpointing; /* true: each block is checkpointed */

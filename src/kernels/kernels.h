@@ -333,6 +333,18 @@ typedef enum fsdp_float8_axis {
     FSDP_FLOAT8_COLUMN  /* the elements of a column: one scale for each column */
 } fsdp_float8_axis;
 
+enum {
+    /* A device that multiplies float8 codes themselves requires that k and n are multiples of this
+     * number. */
+    FSDP_FLOAT8_MULTIPLE = 16
+};
+
+/* Return the row stride of transposed codes, whose rows have n elements. */
+static inline int64_t fsdp_float8_transposed_ld(int64_t n)
+{
+    return (n + FSDP_FLOAT8_MULTIPLE - 1) / FSDP_FLOAT8_MULTIPLE * FSDP_FLOAT8_MULTIPLE;
+}
+
 /* The arguments of float8_scales() and float8_cast(), for a matrix x [rows, columns]. */
 typedef struct fsdp_float8_cast_args {
     const void *x;
@@ -347,8 +359,10 @@ typedef struct fsdp_float8_cast_args {
      * the values of these codes, which bfloat16 represents exactly. */
     void *codes;
     fsdp_dtype codes_dtype;
-    /* Used only by float8_cast(), and only if codes_dtype is FSDP_DTYPE_U8. true: `codes` is
-     * [columns, rows], the transpose of the result. */
+    /* Used only by float8_cast(), and only if codes_dtype is FSDP_DTYPE_U8. true: `codes` is the
+     * transpose of the result, [columns, ld], where ld is fsdp_float8_transposed_ld(rows), and must
+     * be aligned to 16 bytes. In each row, elements from `rows` on are zeros, which add nothing to
+     * a product. */
     bool transposed;
 } fsdp_float8_cast_args;
 
@@ -359,22 +373,32 @@ typedef struct fsdp_float8_decode_args {
     fsdp_float8_format format;
     int64_t rows, columns;
     /* If out_dtype is FSDP_DTYPE_BF16, `out` [rows, columns] gets the values of the codes. If it is
-     * FSDP_DTYPE_U8, `out` [columns, rows] gets the codes themselves, transposed. */
+     * FSDP_DTYPE_U8, `out` gets the codes themselves, transposed as by float8_cast(). */
     void *out;
     fsdp_dtype out_dtype;
 } fsdp_float8_decode_args;
 
-/* The arguments of a product of float8 operands: C [m, n] = op(A) op(B) in float32, without scales.
+/* The arguments of a product of float8 operands: C [m, n] is computed from the sums op(A) op(B).
  * op(A) is [m, k] and op(B) is [k, n], as in fsdp_gemm_args. The operands are what float8_cast()
- * and float8_decode() have written with FSDP_DTYPE_BF16 or, on a device that multiplies bytes, with
- * FSDP_DTYPE_U8. If the operands are FSDP_DTYPE_U8, k must be the last dimension of both: trans_a
- * is false, and trans_b is true. */
+ * and float8_decode() have written with ab_dtype.
+ *
+ * If ab_dtype is FSDP_DTYPE_BF16, C becomes the sums: a_scale and b_scale are NULL, c_dtype is
+ * FSDP_DTYPE_F32, and beta is 0. If ab_dtype is FSDP_DTYPE_U8, float8_multiplies_codes() must have
+ * returned true for a product with these fields, k must be the last dimension of both operands
+ * (trans_a is false and trans_b is true), and a, b and c must be aligned to 16 bytes. */
 typedef struct fsdp_float8_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
+    fsdp_dtype ab_dtype;
     fsdp_float8_format a_format, b_format;
     bool trans_a, trans_b;
-    float *c;
+    /* NULL, or the only scale of each operand, in memory of the device. With scales, C becomes
+     * beta * C + sums * (1 / a_scale) * (1 / b_scale). Without scales, the result is that of
+     * FSDP_DTYPE_BF16. */
+    const float *a_scale, *b_scale;
+    void *c;
+    fsdp_dtype c_dtype;
+    float beta; /* 0 or 1 */
 } fsdp_float8_gemm_args;
 
 /* The arguments of float8_descale(), which ends a product of float8 operands: out = beta * out +
@@ -592,6 +616,11 @@ typedef struct fsdp_kernels {
     void (*float8_decode)(fsdp_kernel_context *c, const fsdp_float8_decode_args *args);
     FSDP_MUST_CHECK fsdp_status (*float8_gemm)(fsdp_kernel_context *c,
                                                const fsdp_float8_gemm_args *args);
+    /* Return true if the device can multiply the codes themselves (ab_dtype is FSDP_DTYPE_U8) in a
+     * product like this one. The answer depends only on the card, the version of cublasLt, the
+     * shape, the formats, c_dtype, and whether there are scales. The addresses are ignored, except
+     * that NULL says that there are no scales. NULL: the device multiplies only values. */
+    bool (*float8_multiplies_codes)(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args);
     void (*float8_descale)(fsdp_kernel_context *c, const fsdp_float8_descale_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */

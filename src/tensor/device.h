@@ -107,6 +107,10 @@ typedef struct fsdp_device_traits {
     /* True if the sums over the rows of all gradients are computed by one kernel, even though this
      * takes more memory. */
     bool joins_sums;
+    /* True if the kernels may be asked to multiply float8 codes of one byte
+     * (float8_multiplies_codes() in src/kernels/kernels.h). False: the device multiplies only the
+     * values of codes, in bfloat16. */
+    bool multiplies_float8;
     /* True if memory that is unused between steps stays allocated, because the system has no other
      * use for it. */
     bool keeps_idle_memory;

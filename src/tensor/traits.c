@@ -32,4 +32,5 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .joins_kernels = true,
                                              .joins_sums = true,
                                              .shared_bytes = (size_t)1 << 21,
+                                             .multiplies_float8 = true,
                                              .keeps_idle_memory = true};

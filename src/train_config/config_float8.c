@@ -14,6 +14,9 @@ enum {
     BACKEND_MSAMP
 };
 
+const char *const fsdp_train_float8_recipes[] = {"none|no", "tensorwise", "rowwise",
+                                                 "rowwise_with_gw_hp", NULL};
+
 bool fsdp_train_has_float8(const fsdp_train_config *c)
 {
     return c->float8_recipe > 0;

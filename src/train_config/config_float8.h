@@ -7,6 +7,10 @@
 
 #include "src/train_config/config.h"
 
+/* The choices of --float8-recipe: "none", then the names of the values of fsdp_float8_recipe, in
+ * the order of that enum. */
+extern const char *const fsdp_train_float8_recipes[];
+
 /* Return true if products are computed in float8. */
 bool fsdp_train_has_float8(const fsdp_train_config *c);
 /* Derive the recipe and the all-gather from --mixed-precision fp8, if they are not given. */

@@ -6,6 +6,7 @@
 #include "src/options/isa_option.h"
 #include "src/train_config/config_compat.h"
 #include "src/train_config/config_effect.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/config_sections.h"
 #include "src/train_config/precision.h"
 
@@ -60,9 +61,6 @@ static const char *const checkpointings[] = {"full", "op|selective", NULL};
  * value of fsdp_lora_init: fsdp_train_lora_check() refuses it. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", "pissa", NULL};
-/* "none", then the names of the values of fsdp_float8_recipe, in the order of that enum. */
-static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
-                                             "rowwise_with_gw_hp", NULL};
 static const char *const fp8_backends[] = {"none|no", "ao", "te", "msamp", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
@@ -608,7 +606,7 @@ static const fsdp_option table[] = {
              "--master-dtype and --optimizer-state-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
     {.name = "float8-recipe", .aliases = "float8-recipe-name,quantize.linear.float8.recipe-name",
-     .type = FSDP_OPTION_CHOICE, PLACE(float8_recipe), .value = "none", .choices = float8_recipes,
+     .type = FSDP_OPTION_CHOICE, PLACE(float8_recipe), .value = "none", .choices = fsdp_train_float8_recipes,
      .metavar = "NAME",
      .help = "compute linear layers in float8, with this recipe of torchao; master weights, "
              "gradients and the head are not float8. --mixed-precision fp8 is bf16 with tensorwise"},

@@ -85,6 +85,8 @@ mutant "stochastic rounding: the next counter is the same" adamw.cuh test_narrow
 mutant "schedule_free: z is not kept in a switch" schedule_free.cu test_schedule_free 's/if \(t\.kept\)/if (t.kept \&\& i)/'
 mutant "nf4: one scale for elements of several blocks" nf4.cu test_nf4 's/b && !is_uniform/b \&\& is_uniform/'
 mutant "nf4: no barrier before the levels are read" nf4.cu test_nf4 's/__syncthreads\(\);//'
+mutant "float8: no barrier before a transposed tile is read" float8.cu test_float8 '/void transpose_tiles/,/^}/s/__syncthreads\(\);//'
+mutant "float8: no zeros behind transposed codes" float8.cu test_float8 's/begin \+ i < ld && j/begin + i < rows \&\& j/'
 mutant "float8: the last column has no scale" float8.cu test_float8 's/j \+ e < columns && largest/j + e + 1 < columns \&\& largest/'
 
 # The tensor-core kernels of attention.

@@ -41,7 +41,7 @@ check kernels_are_compared has_result conformance passed '"passed": [1-9]'
 check four_tools_run has_result sanitizer passed '"memcheck_clean": 1.*"synccheck_clean": 1'
 check the_head_says_what_was_checked has_result head passed '"commit": .*"card": "emulated'
 rehearse FSDP_DEVICE=$models_on GPU_CHECK_PARTS="verify ranks options curve commands bench" \
-    GPU_CHECK_CASES="$golden/bert_tiny" GPU_CHECK_SHAPES="bert-base gpt2"
+    GPU_CHECK_CASES="$golden/bert_tiny" GPU_CHECK_SHAPES="bert-base llama"
 expect parts_with_a_model_pass 0 ' 0 failed or late' out
 check verify_counts_both_dtypes has_result verify passed \
     '"f32_ok": [1-9].*"bf16_ok": [1-9].*"f32_failed": 0'
@@ -49,9 +49,12 @@ check ranks_have_a_loss has_result ranks passed '"last_loss_bfloat16": "[0-9]'
 check options_are_counted has_result options passed '"sets_of_options": 7'
 check commands_are_as_on_the_cpu has_result commands passed
 check the_curve_is_measured has_result curve passed '"cpu_bf16_distance": 0\.[0-9]*[1-9]'
-check each_shape_has_a_result has_result 'bench gpt2' passed \
+check each_shape_has_a_result has_result 'bench llama' passed \
     '"step_ms": [0-9.]*, .*"peak_allocated_mib": [0-9]'
-check shapes_are_chosen [ "$(grep -c '"part": "bench ' "$results")" -eq 2 ]
+check shapes_are_chosen [ "$(grep -c '"part": "bench ' "$results")" -eq 3 ]
+check llama_is_measured_in_float8 has_result 'bench llama tensorwise' passed '"step_ms": [0-9.]*, '
+check and_it_is_another_loss [ "$(grep '"part": "bench llama' "$results" | sed 's/.*"last_loss": //' |
+    sort -u | wc -l)" -eq 2 ]
 if command -v python3 >/dev/null; then
     rehearse FSDP_DEVICE=$models_on GPU_CHECK_PARTS="bench torch" GPU_CHECK_SHAPES=bert-base \
         GPU_CHECK_COMPILED=1

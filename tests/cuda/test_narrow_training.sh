@@ -48,6 +48,12 @@ compare adamw_8bit 1e-4 model.safetensors --optimizer adamw_8bit
 compare muon 1e-3 model.safetensors --optimizer muon
 compare nf4_and_dora 1e-5 adapter_model.safetensors --load-in-4bit --bnb-4bit-use-double-quant --lora-r 4 --lora-target-modules all-linear --use-dora
 compare float8 1e-2 model.safetensors --bf16 --float8-recipe tensorwise --float8-enable-fsdp-all-gather
+# A card that does not multiply float8 codes multiplies their values.
+EMU_CAPABILITY=80
+export EMU_CAPABILITY
+trained one cuda:0 1 --bf16 --float8-recipe tensorwise --float8-enable-fsdp-all-gather
+unset EMU_CAPABILITY
+check float8_on_an_older_card_has_the_losses_of_the_cpu near 1e-2
 compare float8_rowwise 1e-2 model.safetensors --bf16 --float8-recipe rowwise
 
 # --- plans ---

@@ -135,6 +135,7 @@ static void check_products(fsdp_test *t, fsdp_kernel_context *context, const fsd
                                                                    .b_format = FSDP_FLOAT8_E4M3FN,
                                                                    .trans_a = trans_a,
                                                                    .trans_b = trans_b,
+                                                                   .ab_dtype = FSDP_DTYPE_BF16,
                                                                    .c = c}));
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {

@@ -36,13 +36,13 @@ bench_figures() {
     [ "$3" = 0 ] || holds "$(value peak_allocated_mib) <= $3" || add_why "over the bar of $3 MiB"
     holds "$(value first_step_after_s) <= 3" || add_why "the first step ended after more than 3 s"
 }
-bench_shape() { # NAME FOLDER ROWS TOKENS TARGETS DROPOUT BAR AIM MIB
-    begin "bench $1" 45
-    target=
+bench_shape() { # NAME FOLDER ROWS TOKENS TARGETS DROPOUT BAR AIM MIB [RECIPE of float8]
+    begin "bench $1${10:+ ${10}}" 45
+    target= float8=${10:+--float8-recipe ${10}}
     [ "$5" = 0 ] || target="--target $5"
     # shellcheck disable=SC2086
-    limited 45 "bench-$1.log" "$fsdp" bench train --shape "$2" --ranks 1 --dtype bf16 --batch "$3" \
-        --seq "$4" $target --dropout "$6" --steps $bench_steps --json
+    limited 45 "bench-$1${10:+-${10}}.log" "$fsdp" bench train --shape "$2" --ranks 1 --dtype bf16 --batch "$3" \
+        --seq "$4" $target $float8 --dropout "$6" --steps $bench_steps --json
     if judge "$1"; then
         line=$(grep '"step_s"' "$log" | tail -n 1)
         bench_figures "$7" "$8" "$9"
@@ -83,6 +83,15 @@ part_bench() {
         bench_shape $line </dev/null
     done <"$out/shapes"
     case " ${GPU_CHECK_SHAPES:-t5-base} " in *" t5-base "*) bench_rows ;; esac
+    # The same steps of Llama with linear layers in float8. They have no bars.
+    for recipe in ${GPU_CHECK_FLOAT8:-tensorwise}; do
+        while read -r name folder rows tokens targets dropout _; do
+            case $name in llama*)
+                bench_shape "$name" "$folder" "$rows" "$tokens" "$targets" "$dropout" 0 0 0 "$recipe" </dev/null
+                ;;
+            esac
+        done <"$out/shapes"
+    done
     unwatch
 }
 

@@ -24,7 +24,7 @@ static const uint64_t long_gap_ns = 20000;
 typedef struct activity {
     const char *name;
     uint64_t begin_ns, end_ns;
-    uint32_t grid[3]; /* of a copy or memset: its bytes, 0, 0 */
+    uint32_t grid[3]; /* for a copy or memset: its bytes, 0, 0 */
     uint32_t registers, shared_bytes;
 } activity;
 

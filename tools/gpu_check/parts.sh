@@ -314,7 +314,7 @@ sanitized() {
 tool_files() {
     case $1 in
     memcheck) test_files ;;
-    *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention|test_narrow_states|test_nf4)$" ;;
+    *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention|test_narrow_states|test_nf4|test_float8)$" ;;
     esac
 }
 # sanitize_all TOOL: runs several files of tests at a time

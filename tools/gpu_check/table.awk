@@ -27,7 +27,7 @@ function cell(format, a) { return a == "" || a == "-" ? "-" : sprintf(format, a)
 }
 END {
     if (!n) exit
-    line = "%-18s %8s %5s %5s %6s | %8s %6s %8s %6s | %6s %7s %5s %4s | %6s %7s %4s\n"
+    line = "%-28s %8s %5s %5s %6s | %8s %6s %8s %6s | %6s %7s %5s %4s | %6s %7s %4s\n"
     printf "\n" line, "a step of bf16", "ms", "bar", "aim", "of 989", "PyTorch", "x", "compiled",
         "x", "MiB", "PyTorch", "part", "bar", "1st, s", "PyTorch", "bar"
     for (i = 1; i <= n; i++) {

@@ -26,6 +26,7 @@
 #include "src/options/isa_option.h"
 #include "src/report/hostmem.h"
 #include "src/report/human.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";
@@ -37,7 +38,7 @@ typedef struct bench_options {
     int ranks, threads_per_rank, batch, seq, target, steps;
     int64_t seed;
     double dropout;
-    int backward_prefetch, checkpointing_kind;
+    int backward_prefetch, checkpointing_kind, float8_recipe;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
     bool asks_for_target; /* true: the user gave --target; set by derive() */
 } bench_options;
@@ -53,6 +54,9 @@ static const fsdp_option table[] = {
              "with a config.json; weights and tokens are random"},
     {.name = "dtype", .aliases = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype),
      .value = "bfloat16", .help = "of parameters and activations; master weights are float32"},
+    {.name = "float8-recipe", .type = FSDP_OPTION_CHOICE, PLACE(float8_recipe), .value = "none",
+     .choices = fsdp_train_float8_recipes, .metavar = "NAME",
+     .help = "compute linear layers in float8, as by fsdp train"},
     {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
      .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
     {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
@@ -148,6 +152,7 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
     *config = (fsdp_bench_config){
         .shape_name = o->shape,
         .dtype = o->dtype,
+        .float8_recipe = o->float8_recipe,
         .reshard_after_forward =
             o->reshard_after_forward ? FSDP_RESHARD_DEFAULT : FSDP_RESHARD_FALSE,
         .backward_prefetch = (fsdp_backward_prefetch)o->backward_prefetch,

@@ -17,7 +17,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 {
     fsdp_gemm_plans *plans = fsdp_cuda_gemm_plans(c);
     const fsdp_gemm_plan *plan;
-    FSDP_TRY(fsdp_gemm_plans_find(plans, args, &plan));
+    FSDP_TRY(fsdp_gemm_plans_find(plans, args, NULL, &plan));
     const size_t bytes = fsdp_gemm_plan_workspace(plan);
     void *workspace = bytes ? fsdp_cuda_scratch(c, bytes) : NULL;
     if (bytes && !workspace)
@@ -27,7 +27,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
         fsdp_cuda_gemm_begin(c, args);
         beta = 1.0f;
     }
-    return fsdp_gemm_plan_start(plans, plan, args, beta, workspace, fsdp_cuda_stream(c));
+    return fsdp_gemm_plan_start(plans, plan, args, NULL, beta, workspace, fsdp_cuda_stream(c));
 }
 
 enum {

@@ -40,7 +40,8 @@ typedef union shape {
         uint8_t trans_a, trans_b, ab_dtype, c_dtype;
         uint8_t bias; /* 1: there is a bias, and cublasLt accepts its dtype and its alignment */
         uint8_t tf32;
-        uint8_t a_alignment, b_alignment, c_alignment; /* bytes, at most FSDP_GEMM_ALIGNMENT */
+        uint8_t a_alignment, b_alignment, c_alignment;    /* bytes, at most FSDP_GEMM_ALIGNMENT */
+        uint8_t is_float8, a_format, b_format, is_scaled; /* see fsdp_gemm_float8 */
     };
     uint64_t words[SHAPE_WORDS];
 } shape;
@@ -53,6 +54,8 @@ struct fsdp_gemm_plan {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool has_bias;
+    /* If cublasLt has no algorithm for this product, the reason; else CUBLAS_STATUS_SUCCESS. */
+    cublasStatus_t refusal;
 };
 
 struct fsdp_gemm_plans {
@@ -72,7 +75,8 @@ static uint8_t alignment_of(const void *pointer)
     return (uint8_t)(address & -address);
 }
 
-static shape shape_of(const fsdp_gemm_plans *plans, const fsdp_gemm_args *args)
+static shape shape_of(const fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
+                      const fsdp_gemm_float8 *float8)
 {
     shape s;
     memset(&s, 0, sizeof s);
@@ -93,6 +97,12 @@ static shape shape_of(const fsdp_gemm_plans *plans, const fsdp_gemm_args *args)
     s.a_alignment = alignment_of(args->a);
     s.b_alignment = alignment_of(args->b);
     s.c_alignment = alignment_of(args->c);
+    if (float8) {
+        s.is_float8 = 1;
+        s.a_format = (uint8_t)float8->a_format;
+        s.b_format = (uint8_t)float8->b_format;
+        s.is_scaled = float8->is_scaled;
+    }
     return s;
 }
 
@@ -126,6 +136,42 @@ static cudaDataType_t data_type(fsdp_dtype dtype)
                                       : CUDA_R_16F;
 }
 
+static cudaDataType_t operand_type(const shape *s, uint8_t format)
+{
+    if (!s->is_float8)
+        return data_type((fsdp_dtype)s->ab_dtype);
+    return format == FSDP_FLOAT8_E4M3FN ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+/* Set the addresses of the factors by which cublasLt multiplies the sums. For cublasLt, B is the
+ * first factor. */
+static cublasStatus_t set_scales(const fsdp_cublaslt *lt, const fsdp_gemm_plan *plan,
+                                 const float *a, const float *b)
+{
+    const cublasStatus_t status = lt->MatmulDescSetAttribute(
+        plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b, sizeof b);
+    return status == CUBLAS_STATUS_SUCCESS
+               ? lt->MatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a,
+                                            sizeof a)
+               : status;
+}
+
+/* Let the tensor cores add all sums of a float8 product in float32 from time to time. With fast
+ * accumulation, they would add all terms with the few bits that they have for float8 operands. The
+ * heuristic needs to know whether there will be scales, but not where: any address will do. */
+static cublasStatus_t describe_float8(const fsdp_cublaslt *lt, const fsdp_gemm_plan *plan)
+{
+    const int8_t fast = 0;
+    const float *const any = (const float *)(uintptr_t)FSDP_GEMM_ALIGNMENT;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (plan->shape.is_float8)
+        status = lt->MatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
+                                            sizeof fast);
+    if (status == CUBLAS_STATUS_SUCCESS && plan->shape.is_scaled)
+        status = set_scales(lt, plan, any, any);
+    return status;
+}
+
 static cublasStatus_t describe_product(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan)
 {
     const shape *s = &plan->shape;
@@ -140,27 +186,29 @@ static cublasStatus_t describe_product(const fsdp_cublaslt *lt, fsdp_gemm_plan *
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt->MatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second,
                                             sizeof second);
-    return status;
+    return status == CUBLAS_STATUS_SUCCESS ? describe_float8(lt, plan) : status;
 }
 
 /* Create cublasLt's description (layout) of a row-major matrix with `columns` columns. */
 static cublasStatus_t describe_matrix(const fsdp_cublaslt *lt, cublasLtMatrixLayout_t *layout,
-                                      fsdp_dtype dtype, int64_t rows, int64_t columns, int64_t ld)
+                                      cudaDataType_t type, int64_t rows, int64_t columns,
+                                      int64_t ld)
 {
-    return lt->MatrixLayoutCreate(layout, data_type(dtype), (uint64_t)columns, (uint64_t)rows, ld);
+    return lt->MatrixLayoutCreate(layout, type, (uint64_t)columns, (uint64_t)rows, ld);
 }
 
 static cublasStatus_t describe_matrices(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan)
 {
     const shape *s = &plan->shape;
-    const fsdp_dtype ab_dtype = (fsdp_dtype)s->ab_dtype;
-    cublasStatus_t status = describe_matrix(lt, &plan->a, ab_dtype, s->trans_a ? s->k : s->m,
-                                            s->trans_a ? s->m : s->k, s->lda);
+    cublasStatus_t status =
+        describe_matrix(lt, &plan->a, operand_type(s, s->a_format), s->trans_a ? s->k : s->m,
+                        s->trans_a ? s->m : s->k, s->lda);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = describe_matrix(lt, &plan->b, ab_dtype, s->trans_b ? s->n : s->k,
-                                 s->trans_b ? s->k : s->n, s->ldb);
+        status = describe_matrix(lt, &plan->b, operand_type(s, s->b_format),
+                                 s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = describe_matrix(lt, &plan->c, (fsdp_dtype)s->c_dtype, s->m, s->n, s->ldc);
+        status =
+            describe_matrix(lt, &plan->c, data_type((fsdp_dtype)s->c_dtype), s->m, s->n, s->ldc);
     return status;
 }
 
@@ -265,14 +313,21 @@ static cublasStatus_t plan_init(const fsdp_gemm_plans *plans, fsdp_gemm_plan *pl
     return status == CUBLAS_STATUS_SUCCESS ? choose_algorithm(plans, plan) : status;
 }
 
+static const char *operand_name(const shape *s, uint8_t format)
+{
+    return s->is_float8 ? fsdp_float8_name((fsdp_float8_format)format)
+                        : fsdp_dtype_name((fsdp_dtype)s->ab_dtype);
+}
+
 static fsdp_status product_error(const fsdp_gemm_plans *plans, const shape *s, const char *what,
                                  cublasStatus_t status)
 {
-    return fsdp_error(
-        status == CUBLAS_STATUS_ALLOC_FAILED ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
-        "product of %lld x %lld and %lld x %lld in %s, result in %s: %s: %s", (long long)s->m,
-        (long long)s->k, (long long)s->k, (long long)s->n, fsdp_dtype_name((fsdp_dtype)s->ab_dtype),
-        fsdp_dtype_name((fsdp_dtype)s->c_dtype), what, plans->lt.GetStatusString(status));
+    return fsdp_error(status == CUBLAS_STATUS_ALLOC_FAILED ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
+                      "product of %lld x %lld in %s and %lld x %lld in %s, result in %s: %s: %s",
+                      (long long)s->m, (long long)s->k, operand_name(s, s->a_format),
+                      (long long)s->k, (long long)s->n, operand_name(s, s->b_format),
+                      fsdp_dtype_name((fsdp_dtype)s->c_dtype), what,
+                      plans->lt.GetStatusString(status));
 }
 
 size_t fsdp_gemm_plan_workspace(const fsdp_gemm_plan *plan)
@@ -286,12 +341,14 @@ bool fsdp_gemm_plan_has_bias(const fsdp_gemm_plan *plan)
 }
 
 fsdp_status fsdp_gemm_plan_start(const fsdp_gemm_plans *plans, const fsdp_gemm_plan *plan,
-                                 const fsdp_gemm_args *args, float beta, void *workspace,
-                                 cudaStream_t stream)
+                                 const fsdp_gemm_args *args, const fsdp_gemm_float8 *float8,
+                                 float beta, void *workspace, cudaStream_t stream)
 {
     const float alpha = 1.0f;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (plan->has_bias)
+    if (plan->shape.is_scaled)
+        status = set_scales(&plans->lt, plan, float8->a_reciprocal, float8->b_reciprocal);
+    if (status == CUBLAS_STATUS_SUCCESS && plan->has_bias)
         status = plans->lt.MatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                   &args->bias, sizeof args->bias);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -316,30 +373,38 @@ static void drop_plans(fsdp_gemm_plans *plans)
     plans->n_plans = 0;
 }
 
-fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
-                                 const fsdp_gemm_plan **out)
+/* Return FSDP_OK, or the error of a product that cublasLt has no algorithm for. */
+static fsdp_status check_plan(const fsdp_gemm_plans *plans, const fsdp_gemm_plan *plan)
 {
-    const shape s = shape_of(plans, args);
+    return plan->refusal == CUBLAS_STATUS_SUCCESS
+               ? FSDP_OK
+               : product_error(plans, &plan->shape, "cublasLt has no algorithm", plan->refusal);
+}
+
+fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
+                                 const fsdp_gemm_float8 *float8, const fsdp_gemm_plan **out)
+{
+    const shape s = shape_of(plans, args, float8);
     fsdp_gemm_plan **bucket = bucket_of(plans, &s);
     for (*out = *bucket; *out; *out = (*out)->next)
         if (memcmp(&(*out)->shape, &s, sizeof s) == 0)
-            return FSDP_OK;
+            return check_plan(plans, *out);
     if (plans->n_plans >= FSDP_GEMM_MOST_PLANS)
         drop_plans(plans);
     fsdp_gemm_plan *plan = fsdp_calloc(1, sizeof *plan);
     if (!plan)
         return fsdp_error_nomem();
     plan->shape = s;
-    const cublasStatus_t status = plan_init(plans, plan);
-    if (status != CUBLAS_STATUS_SUCCESS) {
+    plan->refusal = plan_init(plans, plan);
+    if (plan->refusal == CUBLAS_STATUS_ALLOC_FAILED) { /* it may succeed the next time */
         plan_destroy(&plans->lt, plan);
-        return product_error(plans, &s, "cublasLt has no algorithm", status);
+        return product_error(plans, &s, "cublasLt has no algorithm", CUBLAS_STATUS_ALLOC_FAILED);
     }
     plan->next = *bucket;
     *bucket = plan;
     plans->n_plans++;
     *out = plan;
-    return FSDP_OK;
+    return check_plan(plans, plan);
 }
 
 fsdp_status fsdp_gemm_plans_create(size_t workspace_bytes, fsdp_gemm_plans **out)

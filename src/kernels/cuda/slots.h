@@ -58,6 +58,7 @@ FSDP_CUDA_SLOT(float8_scales);
 FSDP_CUDA_SLOT(float8_cast);
 FSDP_CUDA_SLOT(float8_decode);
 FSDP_CUDA_SLOT(float8_gemm);
+FSDP_CUDA_SLOT(float8_multiplies_codes);
 FSDP_CUDA_SLOT(float8_descale);
 FSDP_CUDA_SLOT(tree_sum);
 FSDP_CUDA_SLOT(tree_sum_rows);

@@ -56,6 +56,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(float8_cast),
     SLOT(float8_decode),
     SLOT(float8_gemm),
+    SLOT(float8_multiplies_codes),
     SLOT(float8_descale),
     SLOT(tree_sum),
     SLOT(tree_sum_rows),

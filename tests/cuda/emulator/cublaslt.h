@@ -11,6 +11,9 @@ struct matmul_desc { /* in cublasLtMatmulDescOpaque_t */
     void *bias, *aux;
     int64_t aux_ld;
     int bias_type; /* a cudaDataType, or -1: the type of D */
+    /* Factors of the result in device memory, or NULL. Only for float8 operands. */
+    const float *a_scale, *b_scale;
+    int8_t fast_accumulation;
 };
 struct matrix_layout { /* in cublasLtMatrixLayoutOpaque_t */
     cudaDataType type;
@@ -46,6 +49,10 @@ static inline bool is_dgelu(cublasLtEpilogue_t epilogue)
     return epilogue == CUBLASLT_EPILOGUE_DGELU || epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
 }
 
+static inline bool is_float8(int type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
 size_t bytes_of_type(int type); /* 0: not emulated */
 void run_matmul(const matmul &m);
 } // namespace emu

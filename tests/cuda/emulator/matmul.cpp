@@ -7,18 +7,25 @@
 #include "check.h"
 #include "cublaslt.h"
 #include "emu.h"
+#include "src/base/float8.h"
 
 namespace emu
 {
 size_t bytes_of_type(int type)
 {
-    return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF || type == CUDA_R_16F ? 2 : 0;
+    return type == CUDA_R_32F                          ? 4
+           : type == CUDA_R_16BF || type == CUDA_R_16F ? 2
+           : is_float8(type)                           ? 1
+                                                       : 0;
 }
 
 static float load(const void *p, int64_t i, int type)
 {
     if (type == CUDA_R_32F)
         return ((const float *)p)[i];
+    if (is_float8(type))
+        return fsdp_f32_from_float8(type == CUDA_R_8F_E4M3 ? FSDP_FLOAT8_E4M3FN : FSDP_FLOAT8_E5M2,
+                                    ((const uint8_t *)p)[i]);
     return type == CUDA_R_16BF ? __bfloat162float(((const __nv_bfloat16 *)p)[i])
                                : __half2float(((const __half *)p)[i]);
 }
@@ -95,6 +102,14 @@ static float apply_epilogue(const matmul &m, float x, int64_t i, void *aux)
     return x;
 }
 
+static float scale_at(const float *scale)
+{
+    if (!scale)
+        return 1.0f;
+    touch(scale, sizeof *scale, READ);
+    return *scale;
+}
+
 /* Store a column of D. `products` has the sums over k; `sums` gets the values added. */
 static void store_column(const matmul &m, int batch, int64_t column,
                          const std::vector<float> &products, std::vector<float> &sums)
@@ -106,8 +121,9 @@ static void store_column(const matmul &m, int batch, int64_t column,
     touch(element_at(m.d, at, d.type), bytes, WRITE);
     if (is_dgelu(m.desc.epilogue) || has_bit(m.desc.epilogue, AUX_BIT))
         touch(aux, bytes, is_dgelu(m.desc.epilogue) ? READ : WRITE);
+    const float factor = m.alpha * scale_at(m.desc.a_scale) * scale_at(m.desc.b_scale);
     for (int64_t i = 0; i < (int64_t)d.rows; i++) {
-        float x = m.alpha * products[(size_t)i];
+        float x = factor * products[(size_t)i];
         if (m.beta != 0)
             x += m.beta * load(m.c, batch * c.stride + column * c.ld + i, c.type);
         x = apply_epilogue(m, x, i, aux);
