@@ -9,7 +9,7 @@ build=${FSDP_BUILD:-build}
 case $("$build/tests/cuda/tests" --file test_sum 2>&1 | tail -n 1) in
 *"1 skipped") echo "skip: this build has no device cuda"; echo "0 passed, 0 failed, 1 skipped"; exit 0 ;;
 esac
-export ON_DEVICE=cuda EMU_PROTECT=0
+export ON_DEVICE=cuda EMU_PROTECT=0 EMU_DEVICES=1
 . "$(dirname "$0")/../on_fake.sh"
 on_fake \
     autograd/test_stash train/test_classification models/test_kv_cache optim/test_grad_scaler \
