@@ -11,7 +11,7 @@
  *       launch updates many parameters, and the list for -fmad=false in the Makefile;
  *     - its keys in state dicts, in src/state_dict: groups.c, and optimizer.c if it counts steps in
  *       another way;
- *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c, config.c, and
+ *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c, config_optimizer.c, and
  *       config_effect.c for flags that need another flag;
  *     - for `fsdp train`, in src/train: optimizer.c, the flags that a resumed run must not change
  *       in checkpoint_state.c, and checkpoint_foreign.c;

@@ -1,60 +1,26 @@
-/* Completes the configuration of `fsdp train`: derives the values that were not given from the
- * values that were given, and checks that no values contradict each other. */
-#include <math.h>
+/* Checks that no values of the configuration of `fsdp train` contradict each other, and converts
+ * the configuration to the options of fsdp_fully_shard(). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include <fsdp/state_dict.h>
 
-#include "src/base/io.h"
-#include "src/data/arrow/folder.h"
-#include "src/data/files/data_paths.h"
-#include "src/data/files/split_names.h"
-#include "src/fsdp/reshard_menu.h"
 #include "src/options/options_parse.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
+#include "src/train_config/config_derive.h"
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
 #include "src/train_config/config_float8.h"
 #include "src/train_config/config_lora.h"
+#include "src/train_config/config_optimizer.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
-
-/* Set the learning rate and the task prefix if they were not given. For seq2seq, the default
- * learning rate is that of the FSDP tutorial for T5. For other tasks, it is the rate that is usual
- * for Llama and BERT. */
-static void complete(fsdp_train_config *c, fsdp_task task)
-{
-    if (isnan(c->lr) && c->relative_step)
-        c->lr = 0; /* the optimizer chooses the rate */
-    else if (isnan(c->lr))
-        c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
-    if (c->min_lr_rate > 0)
-        c->min_lr = c->min_lr_rate * c->lr;
-    /* With --source-lang, the task is translation. The default prefix of seq2seq is for summaries,
-     * so no prefix is used. */
-    if (!c->task_prefix)
-        c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
-}
-
-/* If no option says how the learning rate changes, choose the schedule by task. seq2seq keeps the
- * schedule of the FSDP tutorial for T5, and causal-lm gets a cosine. Classification and masked-lm
- * get a linear decay to 0, as in transformers' scripts and Accelerate's tutorial for BERT. */
-static void complete_schedule(fsdp_train_config *c, fsdp_task task)
-{
-    if (!c->schedule_by_task || task == FSDP_TASK_SEQ2SEQ)
-        return;
-    c->lr_schedule = task == FSDP_TASK_CAUSAL_LM ? FSDP_LR_COSINE : FSDP_LR_LINEAR;
-    c->schedule_unit = FSDP_SCHEDULE_STEP;
-}
 
 /* Return an error if an option for pairs of source and target is given, but the task is not
  * seq2seq. */
@@ -124,422 +90,9 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
 
 fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
 {
-    complete(c, task);
-    complete_schedule(c, task);
+    fsdp_train_complete(c, task);
+    fsdp_train_complete_schedule(c, task);
     return check_task(c, task);
-}
-
-/* Return true if --task is given, and set *task to the task that the model must then have. For
- * example, --task span-corruption needs a model whose task is seq2seq. If --task is not given,
- * *task is undefined. */
-static bool given_task(const fsdp_train_config *c, fsdp_task *task)
-{
-    *task = fsdp_train_model_task(c->task);
-    return c->task != FSDP_TRAIN_AUTO;
-}
-
-/* Derive the wrap policy. `accelerate launch` exports the options of all wrap policies as
- * environment variables. So reset the options of the policies that were not chosen, if they come
- * from the environment. */
-static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
-{
-    const fsdp_option_origin policy = fsdp_options_origin(options, "auto-wrap-policy");
-    /* The policy may come from the environment, while a flag or a file gives an option of another
-     * policy. The flag or the file takes precedence, so the run gets that other policy. */
-    if (policy == FSDP_ORIGIN_ENV && c->min_num_params > 0 &&
-        fsdp_options_origin(options, "min-num-params") > policy)
-        c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
-    if (policy == FSDP_ORIGIN_ENV && c->transformer_layer_cls_to_wrap.count &&
-        fsdp_options_origin(options, "transformer-layer-cls-to-wrap") > policy)
-        c->auto_wrap_policy = FSDP_AUTO_WRAP_TRANSFORMER_BASED;
-    if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
-        fsdp_train_set_by_user(options, "min-num-params"))
-        c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
-    if (c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED &&
-        !fsdp_train_set_by_user(options, "min-num-params"))
-        c->min_num_params = 0;
-    if (c->auto_wrap_policy != FSDP_AUTO_WRAP_TRANSFORMER_BASED &&
-        !fsdp_train_set_by_user(options, "transformer-layer-cls-to-wrap"))
-        c->transformer_layer_cls_to_wrap = (fsdp_option_list){0};
-}
-
-static bool reshards(int strategy)
-{
-    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
-}
-
-/* Return the variant of `strategy` that reshards parameters after forward if `on` is true, or the
- * variant that keeps them gathered if `on` is false. NO_SHARD has no variants and is returned
- * unchanged. */
-static int with_reshard(int strategy, bool on)
-{
-    if (strategy == FSDP_SHARDING_NO_SHARD)
-        return strategy;
-    if (fsdp_sharding_is_hybrid(strategy))
-        return on ? FSDP_SHARDING_HYBRID_SHARD : FSDP_SHARDING_HYBRID_SHARD_ZERO2;
-    return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
-}
-
-static bool is_fsdp1(const fsdp_options *options)
-{
-    const char *version = fsdp_options_text(options, "fsdp-version");
-    return version && strcmp(version, "1") == 0;
-}
-
-/* Return true if the user probably did not choose the value of --reshard-after-forward. For FSDP1,
- * `accelerate launch` always exports this option, with the value `true` unless the user chose a
- * strategy's name. So the result is true if the option's value is `true` and comes from the
- * environment, and the FSDP version is 1. */
-static bool reshard_is_only_exported(const fsdp_options *options)
-{
-    const char *reshard = fsdp_options_text(options, "reshard-after-forward");
-    return fsdp_options_origin(options, "reshard-after-forward") == FSDP_ORIGIN_ENV &&
-           is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
-}
-
-/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. This is so if
- * the source of its value takes precedence over the source of the strategy, for example a flag over
- * a file. It is also so if both values come from the environment and the user chose the value of
- * --reshard-after-forward (see reshard_is_only_exported()), because `accelerate launch` exports a
- * strategy even if the user chose only reshard_after_forward. */
-static bool reshard_decides(const fsdp_options *options)
-{
-    const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    return reshard > strategy || (reshard == strategy && reshard == FSDP_ORIGIN_ENV &&
-                                  !reshard_is_only_exported(options));
-}
-
-/* In Accelerate's files and variables for FSDP1, a number as the value of reshard_after_forward is
- * the number of a strategy in Accelerate's menu. Replace this number by the strategy. If the number
- * was given as a flag, it is a number of ranks instead and is not changed. */
-static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
-{
-    if (is_fsdp1(options) &&
-        fsdp_options_origin(options, "reshard-after-forward") != FSDP_ORIGIN_FLAG)
-        c->reshard_after_forward = fsdp_reshard_of_menu(
-            fsdp_options_text(options, "reshard-after-forward"), c->reshard_after_forward);
-}
-
-/* Set sharding_strategy and reshard_after_forward if the value of --reshard-after-forward is the
- * name of a strategy. Accelerate with FSDP version 1 passes such a name. The option parser has then
- * stored the negative number `-1 - strategy` in reshard_after_forward. Set sharding_strategy to the
- * named strategy, and reshard_after_forward to 0 or 1. */
-static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
-{
-    const int word = -1 - c->reshard_after_forward;
-    if (word < 0)
-        return;
-    if (reshard_decides(options))
-        c->sharding_strategy = word;
-    c->reshard_after_forward = reshards(word);
-}
-
-/* Derive the strategy from --shard-size and --replicas. torchtitan has these two options and no
- * option for the strategy. `--shard-size -1` means that the shard size is the number of ranks
- * divided by --replicas. The value -1 is stored as 0. */
-static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
-{
-    fsdp_train_derive_parallelism(c, options);
-    if (c->shard_size < 0)
-        c->shard_size = 0;
-    if (!fsdp_options_given(options, "sharding-strategy") && (c->shard_size || c->replicas > 1))
-        c->sharding_strategy = with_reshard(FSDP_SHARDING_HYBRID_SHARD, c->reshard_after_forward);
-    if (c->replicas == 1 && !c->shard_size && !fsdp_sharding_is_hybrid(c->sharding_strategy))
-        c->replicas = 0;
-}
-
-/* Complete the options for explicit prefetching. If a depth is set, --explicit-prefetching is on by
- * default. If --explicit-prefetching is on and no depth was given, both depths become two units, as
- * in the FSDP2 tutorial. */
-static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
-{
-    enum {
-        TUTORIAL_DEPTH = 2
-    };
-    const bool forward = fsdp_options_given(options, "forward-prefetch-depth");
-    const bool backward = fsdp_options_given(options, "backward-prefetch-depth");
-    if (!fsdp_options_given(options, "explicit-prefetching"))
-        c->explicit_prefetching = c->forward_prefetch_depth || c->backward_prefetch_depth;
-    if (!c->explicit_prefetching || forward || backward)
-        return;
-    c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
-}
-
-/* Derive the kind of forward prefetching and the mode of gradient accumulation. `--forward-prefetch
- * false` on the command line turns forward prefetching off: no unit is gathered ahead of time. In a
- * file or an environment variable, the value false is meant for FSDP1, which gathers the next unit
- * ahead of time even with forward_prefetch=False. So false is ignored there (false_is_silence in
- * include/fsdp/options.h). */
-static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
-{
-    const bool given = fsdp_options_given(options, "forward-prefetch");
-    c->forward_prefetch_kind = c->forward_prefetch ? FSDP_FORWARD_STRICT
-                               : given             ? FSDP_FORWARD_NONE
-                                                   : FSDP_FORWARD_IMPLICIT;
-    if (!fsdp_options_given(options, "gradient-accumulation-mode") && !c->sync_each_batch)
-        c->accumulation_mode = FSDP_ACCUMULATION_NO_SYNC;
-    if (!fsdp_options_given(options, "sync-each-batch"))
-        c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
-}
-
-/* Return true if an option has a value that has an effect only with activation checkpointing. */
-static bool says_checkpointing(const fsdp_train_config *c)
-{
-    return c->activation_checkpointing_every > 1 ||
-           c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL || c->activation_offload;
-}
-
-/* Turn activation checkpointing on if another option needs it. If the user gave
- * --activation-checkpointing false, do not turn it on. But `accelerate launch` exports
- * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it. So if the value false
- * comes from the environment and the other option from a flag or a file, ignore the value false. */
-static void derive_checkpointing(fsdp_train_config *c, const fsdp_options *options)
-{
-    static const char *const needing[] = {"activation-checkpointing-every",
-                                          "activation-checkpointing-kind", "activation-offload"};
-    fsdp_option_origin strongest = FSDP_ORIGIN_DEFAULT;
-    for (size_t i = 0; i < sizeof needing / sizeof *needing; i++)
-        if (fsdp_options_origin(options, needing[i]) > strongest)
-            strongest = fsdp_options_origin(options, needing[i]);
-    const fsdp_option_origin own = fsdp_options_origin(options, "activation-checkpointing");
-    if (says_checkpointing(c) &&
-        (own == FSDP_ORIGIN_DEFAULT || (own == FSDP_ORIGIN_ENV && strongest > FSDP_ORIGIN_ENV)))
-        c->activation_checkpointing = true;
-}
-
-static bool is_word(const char *text, const char *const *words)
-{
-    for (; *words; words++)
-        if (strcasecmp(text, *words) == 0)
-            return true;
-    return false;
-}
-
-static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options)
-{
-    static const char *const no[] = {"false", "no", "off", "0", "", NULL};
-    static const char *const newest[] = {"true", "yes", "on", "1", "auto", "latest", NULL};
-    if (!fsdp_options_given(options, "save-strategy") && c->save_steps > 0)
-        c->save_strategy = FSDP_SAVE_STEPS;
-    if (c->save_strategy == FSDP_SAVE_STEPS && !fsdp_options_given(options, "save-steps"))
-        c->save_steps = 500; /* transformers' default */
-    if (c->resume && is_word(c->resume, no))
-        c->resume = NULL;
-    if (c->resume && is_word(c->resume, newest))
-        c->resume = c->checkpoint ? c->checkpoint : "auto";
-}
-
-/* Derive the learning rate schedule. Some training scripts have no option for the schedule: their
- * --lr-decay turns the cosine schedule on, and their --min-lr is the final learning rate. */
-static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
-{
-    static const char *const of_steps[] = {"gamma", "step-size", "schedule-unit"};
-    const bool given = fsdp_options_given(options, "lr-schedule");
-    c->schedule_by_task = !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 &&
-                          c->min_lr_rate <= 0 && !c->relative_step;
-    const bool free = c->schedule_by_task && c->optimizer == FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW;
-    for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
-        c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
-    c->given_lr_decay = c->lr_decay;
-    if (!given && fsdp_options_given(options, "lr-decay"))
-        c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
-    else if (!given && (c->min_lr > 0 || c->min_lr_rate > 0))
-        c->lr_schedule = FSDP_LR_COSINE;
-    if (free) {
-        c->lr_schedule = FSDP_LR_CONSTANT;
-        c->schedule_by_task = false;
-    }
-    c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
-    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr") &&
-        c->min_lr_rate <= 0)
-        c->min_lr = 1e-7; /* transformers' lr_end */
-    if (!fsdp_options_given(options, "schedule-unit"))
-        c->schedule_unit =
-            c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
-}
-
-static void derive_given(fsdp_train_config *c, const fsdp_options *options)
-{
-    c->cut_sources = fsdp_options_given(options, "max-source-length");
-    c->cut_targets = fsdp_options_given(options, "max-target-length");
-    c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
-    c->given_task_prefix = fsdp_options_given(options, "task-prefix");
-    c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
-    c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
-    fsdp_chat_row_options_derive(&c->chat, options);
-    c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
-    c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
-}
-
-/* Derive form.cleaning and wikihow_cleaning from each other: --wikihow-cleaning is another spelling
- * of --cleaning wikihow. */
-static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
-{
-    if (!fsdp_options_given(options, "cleaning") && c->wikihow_cleaning)
-        c->form.cleaning = FSDP_CLEANING_WIKIHOW;
-    if (!fsdp_options_given(options, "wikihow-cleaning"))
-        c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
-}
-
-/* Look in `folder` for a file of rows named `name`.jsonl, or `name` with another ending, and write
- * its path to `path` [1024]. Return false if there is no such file. */
-static bool find_rows(const char *folder, const char *name, char path[1024])
-{
-    static const char *const endings[] = {".jsonl",     ".json",    ".csv",    ".tsv",
-                                          ".jsonl.gz",  ".json.gz", ".csv.gz", ".tsv.gz",
-                                          ".jsonl.zst", ".txt"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const int n = snprintf(path, 1024, "%.*s/%s%s", (int)fsdp_path_length(folder), folder, name,
-                               endings[i]);
-        if (n > 0 && n < 1024 && fsdp_path_is_file(path))
-            return true;
-    }
-    *path = 0;
-    return false;
-}
-
-/* If the folder `data` has a file train.* and a file such as validation.*, use these files as the
- * training rows and the validation rows. If it has further files for a split, such as
- * train_part2.*, use all files of the folder for this split. */
-static void derive_files(fsdp_train_config *c)
-{
-    *c->train_file = *c->validation_file = 0;
-    if (!find_rows(c->data, "train", c->train_file))
-        return;
-    for (size_t i = 0; fsdp_validation_name(i) && !*c->validation_file; i++)
-        find_rows(c->data, fsdp_validation_name(i), c->validation_file);
-    if (!*c->validation_file)
-        return;
-    const char *folder = c->data;
-    c->data = fsdp_split_has_another_file(folder, c->train_file, false) ? folder : c->train_file;
-    c->validation_data =
-        fsdp_split_has_another_file(folder, c->validation_file, true) ? folder : c->validation_file;
-}
-
-/* Write the path of the folder `name` in `folder` to `path` [1024]. Return false if there is no
- * such folder. */
-static bool find_folder(const char *folder, const char *name, char path[1024])
-{
-    const int n = snprintf(path, 1024, "%.*s/%s", (int)fsdp_path_length(folder), folder, name);
-    if (n > 0 && n < 1024 && fsdp_path_is_directory(path))
-        return true;
-    *path = 0;
-    return false;
-}
-
-/* If the folder `data` has a folder train and a folder such as validation, use these folders as the
- * training rows and the validation rows. */
-static void derive_folders(fsdp_train_config *c)
-{
-    *c->train_file = *c->validation_file = 0;
-    if (!find_folder(c->data, "train", c->train_file))
-        return;
-    for (size_t i = 0; fsdp_validation_name(i) && !*c->validation_file; i++)
-        find_folder(c->data, fsdp_validation_name(i), c->validation_file);
-    if (!*c->validation_file)
-        return;
-    c->data = c->train_file;
-    c->validation_data = c->validation_file;
-}
-
-typedef fsdp_status list_files(const char *path, bool validation, fsdp_path_list *list);
-
-/* Return true if the folder `data` has files for training and other files for validation, by their
- * names. */
-static bool has_both(const char *data, list_files *list)
-{
-    fsdp_path_list train = {0}, validation = {0};
-    const bool both =
-        list(data, false, &train) == FSDP_OK && list(data, true, &validation) == FSDP_OK;
-    const bool differ = both && strcmp(train.items[0], validation.items[0]) != 0;
-    fsdp_path_list_fini(&train);
-    fsdp_path_list_fini(&validation);
-    return differ;
-}
-
-/* If no rows for validation are given, find them in `data`: in a DatasetDict, in files or folders
- * called train and validation, or in files whose names have such a word. */
-static void derive_validation(fsdp_train_config *c)
-{
-    if (c->validation_data || !c->data)
-        return;
-    if (fsdp_arrow_has_validation(c->data)) {
-        c->validation_data = c->data;
-    } else if (fsdp_path_is_directory(c->data) && !fsdp_is_arrow_path(c->data)) {
-        derive_files(c);
-        if (!c->validation_data)
-            derive_folders(c);
-        if (!c->validation_data &&
-            (has_both(c->data, fsdp_token_paths) || has_both(c->data, fsdp_text_paths)))
-            c->validation_data = c->data;
-    }
-    c->found_validation = c->validation_data != NULL;
-    c->splits_data = !c->validation_data && c->validation_split_percentage > 0;
-    if (c->splits_data)
-        c->validation_data = c->data;
-}
-
-/* Set the options that were not given to the defaults of torch.optim.Muon. */
-static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
-{
-    if (!fsdp_options_given(options, "weight-decay"))
-        c->weight_decay = 0.1;
-    if (!fsdp_options_given(options, "momentum"))
-        c->momentum = 0.95;
-    if (!fsdp_options_given(options, "nesterov"))
-        c->nesterov = true;
-}
-
-/* Compute the values that were not given, and translate options that have the names of other tools
- * into this project's options. */
-void fsdp_train_config_derive(void *config, const fsdp_options *options)
-{
-    fsdp_train_config *c = config;
-    fsdp_task task;
-    c->options = options;
-    c->parsed_bytes = sizeof *c;
-    derive_given(c, options);
-    fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
-                                 &c->file_keys);
-    derive_validation(c);
-    fsdp_form_options_derive(&c->form, options);
-    derive_cleaning(c, options);
-    fsdp_train_derive_device(c, options);
-    fsdp_train_derive_spellings(c, options);
-    c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
-    if (given_task(c, &task))
-        complete(c, task);
-    derive_schedule(c, options);
-    if (given_task(c, &task))
-        complete_schedule(c, task);
-    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && c->optimizer != FSDP_OPTIMIZER_ADAMW_8BIT &&
-        !fsdp_options_given(options, "weight-decay"))
-        c->weight_decay = 0;
-    if (c->optimizer == FSDP_OPTIMIZER_MUON)
-        derive_muon(c, options);
-    if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
-        c->run_validation = false;
-    fsdp_train_derive_strategies(c, options);
-    if (c->tutorial_loss && !fsdp_options_given(options, "loss-reduction"))
-        c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
-    fsdp_train_precision_derive(c, options);
-    fsdp_train_float8_derive(c, options);
-    derive_wrapping(c, options);
-    derive_checkpointing(c, options);
-    derive_overlap(c, options);
-    derive_prefetch(c, options);
-    derive_checkpoints(c, options);
-    fsdp_train_derive_fsdp(c, options);
-    derive_menu_number(c, options);
-    derive_strategy(c, options);
-    if (reshard_decides(options))
-        c->sharding_strategy = with_reshard(c->sharding_strategy, c->reshard_after_forward);
-    else if (fsdp_options_origin(options, "sharding-strategy") >
-                 fsdp_options_origin(options, "reshard-after-forward") ||
-             reshard_is_only_exported(options))
-        c->reshard_after_forward = reshards(c->sharding_strategy);
-    derive_replicas(c, options);
 }
 
 static fsdp_status check_labels(const fsdp_train_config *c)
@@ -576,151 +129,11 @@ static fsdp_status check_model(const fsdp_train_config *c)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--source-lang contradicts --text-column and --target-column: the texts "
                           "of a translation are named by their languages");
-    return given_task(c, &task) ? check_task(c, task) : FSDP_OK;
-}
-
-static const char *optimizer_name(int optimizer)
-{
-    static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
-                                        [FSDP_OPTIMIZER_SGD] = "sgd",
-                                        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
-                                        [FSDP_OPTIMIZER_ADAM] = "adam",
-                                        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit",
-                                        [FSDP_OPTIMIZER_MUON] = "muon",
-                                        [FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW] =
-                                            "schedule_free_adamw"};
-    return names[optimizer];
-}
-
-/* Options of AdamW that some other optimizers have, too; see takes_adam_option(). */
-static const char STATE_DTYPE[] = "optimizer-state-dtype", STOCHASTIC[] = "bf16-stochastic-round";
-
-static bool is_moment_option(const char *option)
-{
-    return strcmp(option, "beta1") == 0 || strcmp(option, "beta2") == 0 ||
-           strcmp(option, "eps") == 0;
-}
-
-static bool takes_adam_option(int optimizer, const char *option)
-{
-    if (is_moment_option(option))
-        return fsdp_optimizer_has_betas(optimizer);
-    if (strcmp(option, STOCHASTIC) == 0)
-        return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT;
-    return strcmp(option, STATE_DTYPE) == 0 && fsdp_optimizer_is_adam(optimizer);
-}
-
-static const char *adam_names(const char *option)
-{
-    return is_moment_option(option)          ? "adamw, adam, adamw_8bit, muon and "
-                                               "schedule_free_adamw"
-           : strcmp(option, STOCHASTIC) == 0 ? "adamw, adam and adamw_8bit"
-                                             : "adamw and adam";
-}
-
-static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_options *options)
-{
-    static const struct {
-        const char *option;
-        int optimizer;
-    } rows[] = {{"beta1", FSDP_OPTIMIZER_ADAMW},
-                {"beta2", FSDP_OPTIMIZER_ADAMW},
-                {"eps", FSDP_OPTIMIZER_ADAMW},
-                {STATE_DTYPE, FSDP_OPTIMIZER_ADAMW},
-                {STOCHASTIC, FSDP_OPTIMIZER_ADAMW},
-                {"adjust-lr-fn", FSDP_OPTIMIZER_MUON},
-                {"ns-steps", FSDP_OPTIMIZER_MUON},
-                {"ns-coefficients", FSDP_OPTIMIZER_MUON},
-                {"weight-lr-power", FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW},
-                {"schedule-free-r", FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW},
-                {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
-                {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
-                {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
-                {"clip-threshold", FSDP_OPTIMIZER_ADAFACTOR},
-                {"decay-rate", FSDP_OPTIMIZER_ADAFACTOR},
-                {"adafactor-eps1", FSDP_OPTIMIZER_ADAFACTOR},
-                {"adafactor-eps2", FSDP_OPTIMIZER_ADAFACTOR},
-                {"adafactor-beta1", FSDP_OPTIMIZER_ADAFACTOR}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const int wants = rows[i].optimizer;
-        if (wants == c->optimizer || takes_adam_option(c->optimizer, rows[i].option))
-            continue;
-        if (fsdp_options_asked_for(options, rows[i].option) &&
-            !fsdp_train_is_ignored_adam(c, options, rows[i].option))
-            return fsdp_error(
-                FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s", rows[i].option,
-                fsdp_optimizer_is_adam(wants) ? adam_names(rows[i].option) : optimizer_name(wants),
-                optimizer_name(c->optimizer));
-    }
-    return FSDP_OK;
-}
-
-static fsdp_status check_sgd(const fsdp_train_config *c)
-{
-    if (c->optimizer == FSDP_OPTIMIZER_MUON && c->dampening == 0)
-        return FSDP_OK; /* fsdp_muon_add_group() checks the momentum */
-    if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--momentum is for --optimizer sgd and muon; adamw and adam have "
-                          "--beta1");
-    if (c->optimizer != FSDP_OPTIMIZER_SGD && (c->nesterov || c->dampening != 0))
-        return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer sgd",
-                          c->nesterov ? "nesterov" : "dampening");
-    if (c->nesterov && (c->momentum == 0 || c->dampening != 0))
-        return fsdp_error(FSDP_ERR_INVALID, "--nesterov needs --momentum and no --dampening");
-    return FSDP_OK;
-}
-
-static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_options *options)
-{
-    static const char *const rates[] = {"lr",           "lr-schedule", "lr-decay",  "min-lr",
-                                        "min-lr-rate",  "gamma",       "step-size", "schedule-unit",
-                                        "warmup-steps", "warmup-ratio"};
-    if (c->optimizer != FSDP_OPTIMIZER_ADAFACTOR)
-        return FSDP_OK;
-    if (c->warmup_init && !c->relative_step)
-        return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
-    for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
-        if (fsdp_options_asked_for(options, rates[i]) ||
-            /* Refuse --lr and --lr-schedule even if they have their default values: the user has
-             * given them. */
-            (i < 2 && fsdp_train_set_by_user(options, rates[i])))
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "--%s contradicts --relative-step, with which Adafactor chooses the "
-                              "rate itself",
-                              rates[i]);
-    return FSDP_OK;
-}
-
-static fsdp_status check_schedule_free(const fsdp_train_config *c)
-{
-    if (c->optimizer != FSDP_OPTIMIZER_SCHEDULE_FREE_ADAMW || c->lr_schedule == FSDP_LR_CONSTANT)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--optimizer schedule_free_adamw has a constant rate after --warmup-steps: "
-                      "leave --lr-schedule, --min-lr and what belongs to a schedule out, or give "
-                      "--lr-schedule constant");
-}
-
-fsdp_status fsdp_train_ns_coefficients(const fsdp_train_config *c, double coefficients[3])
-{
-    const fsdp_option_list *list = &c->ns_coefficients;
-    bool good = list->count == 3;
-    for (size_t i = 0; good && i < 3; i++) {
-        char *end;
-        coefficients[i] = strtod(list->items[i], &end);
-        good = *list->items[i] && !*end && isfinite(coefficients[i]);
-    }
-    if (good && coefficients[2] != 0.0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--ns-coefficients: three numbers are needed, of which the last is not 0: "
-                      "3.4445,-4.775,2.0315");
+    return fsdp_train_given_task(c, &task) ? check_task(c, task) : FSDP_OK;
 }
 
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
-    double coefficients[3];
     const bool has_end = c->min_lr > 0 || c->min_lr_rate > 0;
     if (c->min_lr_rate > 0 && fsdp_options_asked_for(options, "min-lr"))
         return fsdp_error(FSDP_ERR_INVALID,
@@ -734,11 +147,7 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
                           c->min_lr_rate > 0 ? c->min_lr_rate : c->min_lr);
     FSDP_TRY(fsdp_train_check_steps(c));
     FSDP_TRY(fsdp_train_check_do_train(c, options));
-    FSDP_TRY(check_sgd(c));
-    FSDP_TRY(check_adafactor(c, options));
-    FSDP_TRY(check_schedule_free(c));
-    FSDP_TRY(fsdp_train_ns_coefficients(c, coefficients));
-    FSDP_TRY(check_of_optimizer(c, options));
+    FSDP_TRY(fsdp_train_check_optimizer(c, options));
     if (c->max_grad_norm > 0 && c->clip_value > 0)
         return fsdp_error(
             FSDP_ERR_INVALID,
@@ -764,7 +173,7 @@ static fsdp_status check_accumulation(const fsdp_train_config *c)
 
 static fsdp_status check_checkpointing(const fsdp_train_config *c)
 {
-    if (says_checkpointing(c) && !c->activation_checkpointing)
+    if (fsdp_train_says_checkpointing(c) && !c->activation_checkpointing)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--no-activation-checkpointing contradicts --activation-%s",
                           c->activation_offload                   ? "offload"
@@ -787,7 +196,7 @@ static fsdp_status check_sharding(const fsdp_train_config *c)
 {
     FSDP_TRY(check_checkpointing(c));
     const char *name = fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy);
-    if (reshards(c->sharding_strategy) != (c->reshard_after_forward != 0)) {
+    if (fsdp_train_reshards(c->sharding_strategy) != (c->reshard_after_forward != 0)) {
         char given[16];
         return fsdp_error(FSDP_ERR_INVALID,
                           "--sharding-strategy %s contradicts --reshard-after-forward %s", name,
