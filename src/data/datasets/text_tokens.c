@@ -7,13 +7,12 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/datasets/noted_texts.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/files/document_file.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/dataset_options.h"
 #include "src/data/rows/rows_form.h"
-#include "src/text/special_in_text.h"
-#include "src/text/unknown_in_text.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */
@@ -35,52 +34,10 @@ static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
     return FSDP_OK;
 }
 
-/* The texts that contain special tokens. */
-typedef struct special_texts {
-    int64_t count;     /* number of these texts */
-    const char *token; /* a special token in the first of them; borrowed from the tokenizer */
-    const char *path;  /* the file of the first of them; borrowed */
-    int64_t at;        /* plain text: line of the first of them; otherwise its row, from 1 */
-    /* The same fields for the texts that contain unknown characters or words, and some of these
-     * characters and words. */
-    struct {
-        int64_t count;
-        const char *path;
-        int64_t at;
-        fsdp_unknown_examples examples;
-    } unknown;
-} special_texts;
-
-/* Count a text if it contains unknown characters or words. *found was watched while the text was
- * encoded. */
-static void count_unknown(special_texts *special, const fsdp_unknown_in_text *found,
-                          const char *path, int64_t at)
-{
-    if (found->count == 0)
-        return;
-    if (special->unknown.count++ == 0) {
-        special->unknown.path = path;
-        special->unknown.at = at;
-    }
-    fsdp_unknown_examples_add(&special->unknown.examples, &found->examples);
-}
-
-/* Count a text if it contains special tokens. `before` is fsdp_special_in_text.count before the
- * text was encoded. */
-static void count_special(special_texts *special, int64_t before, const char *path, int64_t at)
-{
-    const fsdp_special_in_text *found = fsdp_special_in_text_of_thread();
-    if (found->count > before && special->count++ == 0) {
-        special->token = found->last;
-        special->path = path;
-        special->at = at;
-    }
-}
-
 /* ---- CSV and JSON lines ---- */
 
 static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
-                               special_texts *special, fsdp_str *note)
+                               fsdp_noted_texts *noted, fsdp_str *note)
 {
     const fsdp_dataset_options texts = {
         .task = FSDP_TASK_CAUSAL_LM,
@@ -101,15 +58,11 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     FSDP_TRY(fsdp_text_dataset_open(path, &full, &rows));
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
-        const int64_t before = fsdp_special_in_text_of_thread()->count;
         int64_t cut;
-        fsdp_unknown_in_text unknown =
-            fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
-        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
+        fsdp_noted_text text;
+        fsdp_noted_text_begin(&text, noted);
         status = fsdp_dataset_get_cut(rows, i, &example, &cut);
-        fsdp_unknown_in_text_watch(outer);
-        count_unknown(special, &unknown, path, i + 1);
-        count_special(special, before, path, i + 1);
+        fsdp_noted_text_end(&text, noted, path, i + 1);
         if (status == FSDP_OK)
             status = append_ids(s, &example.source);
     }
@@ -141,7 +94,7 @@ typedef struct wanted_documents {
 /* Append the wanted documents of a file to the stream. `example` is scratch memory. */
 static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
                                     wanted_documents *wanted, fsdp_example *example, stream *s,
-                                    special_texts *special)
+                                    fsdp_noted_texts *noted)
 {
     fsdp_document_file *file;
     fsdp_document document = {0};
@@ -151,14 +104,10 @@ static fsdp_status append_documents(const char *path, const fsdp_dataset_options
         const int64_t at = wanted->at++;
         if (at < wanted->first || at >= wanted->end)
             continue;
-        const int64_t before = fsdp_special_in_text_of_thread()->count;
-        fsdp_unknown_in_text unknown =
-            fsdp_unknown_in_next_row(special->unknown.count, &special->unknown.examples);
-        fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
+        fsdp_noted_text text;
+        fsdp_noted_text_begin(&text, noted);
         status = append_document(options, &document, example, s);
-        fsdp_unknown_in_text_watch(outer);
-        count_unknown(special, &unknown, path, document.line);
-        count_special(special, before, path, document.line);
+        fsdp_noted_text_end(&text, noted, path, document.line);
         s->rows.in_split = ++s->rows.count;
         fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
         if (status != FSDP_OK)
@@ -202,7 +151,7 @@ static fsdp_status choose_documents(const char *path, const fsdp_path_list *file
 
 static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
                                      const fsdp_dataset_options *options, stream *s,
-                                     special_texts *special)
+                                     fsdp_noted_texts *noted)
 {
     fsdp_dataset_options whole = *options;
     fsdp_example example = {0};
@@ -212,7 +161,7 @@ static fsdp_status append_plain_text(const char *path, const fsdp_path_list *fil
     FSDP_TRY(choose_documents(path, files, options, &wanted));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
-        status = append_documents(files->items[i], &whole, &wanted, &example, s, special);
+        status = append_documents(files->items[i], &whole, &wanted, &example, s, noted);
     fsdp_example_fini(&example);
     return status;
 }
@@ -259,47 +208,19 @@ fsdp_status fsdp_is_plain_text(const char *path, const fsdp_dataset_options *opt
     return status;
 }
 
-/* Append a sentence about the texts that contain special tokens to the note. */
-static void note_special(const special_texts *special, bool plain, fsdp_str *note)
-{
-    if (special->count)
-        fsdp_str_printf(note,
-                        "%s%s: special tokens are in %" PRId64
-                        " of the texts, first '%s' in %s %" PRId64 "; " FSDP_SPECIAL_BECOMES_ID,
-                        note->len ? "; " : "", special->path, special->count, special->token,
-                        plain ? "the document at line" : "row", special->at);
-}
-
-/* Append a sentence about the texts that contain unknown characters to the note. */
-static void note_unknown(const special_texts *special, bool plain, fsdp_str *note)
-{
-    char example[FSDP_UNKNOWN_BYTES + 1] = "";
-    fsdp_text text = {example, sizeof example};
-    if (!special->unknown.count)
-        return;
-    fsdp_unknown_examples_print(&special->unknown.examples, &text);
-    fsdp_str_printf(note,
-                    "%s%s: %" PRId64 " of the texts " FSDP_UNKNOWN_SAYS " %sin %s %" PRId64
-                    "; " FSDP_UNKNOWN_BECOMES,
-                    note->len ? "; " : "", special->unknown.path, special->unknown.count, example,
-                    plain ? "the document at line" : "row", special->unknown.at);
-}
-
 static fsdp_status append_texts(const char *path, const fsdp_dataset_options *options, stream *s,
                                 fsdp_str *note)
 {
     fsdp_path_list files;
-    special_texts special = {0};
+    fsdp_noted_texts noted = {0};
     bool plain = false;
     FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
     fsdp_status status = is_plain_list(&files, options, &plain);
     if (status == FSDP_OK)
-        status = plain ? append_plain_text(path, &files, options, s, &special)
-                       : append_rows(path, options, s, &special, note);
+        status = plain ? append_plain_text(path, &files, options, s, &noted)
+                       : append_rows(path, options, s, &noted, note);
     if (status == FSDP_OK)
-        note_special(&special, plain, note);
-    if (status == FSDP_OK)
-        note_unknown(&special, plain, note);
+        fsdp_noted_texts_print(&noted, plain, note);
     fsdp_path_list_fini(&files);
     return status;
 }
