@@ -4,7 +4,7 @@
 #pragma once
 #include <stdbool.h>
 
-/* If `fsdp launch` started this process, write `message` to the file for the launcher. Return false
- * if `fsdp launch` did not start this process, or if the file cannot be written. The process must
- * then print the message itself. */
-bool fsdp_error_file_write(const char *message);
+/* Print "program: " and the message of fsdp_last_error() to stderr, or write it to the file for the
+ * launcher. Control characters are shown as escapes, because a message may contain names from files
+ * that others wrote. Return true if the message was printed. */
+bool fsdp_error_report(const char *program);

@@ -6,9 +6,7 @@
 #include <fsdp/text.h>
 #include <fsdp/train.h>
 
-#include "src/base/alloc.h"
 #include "src/base/error_file.h"
-#include "src/base/shown_text.h"
 #include "src/comm/comm.h"
 
 fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
@@ -81,13 +79,5 @@ fsdp_status fsdp_parse_args(const fsdp_options_spec *spec, int argc, char **argv
 
 void fsdp_error_print(const char *program)
 {
-    /* A message may contain names from files that others wrote, so show control characters as
-     * escapes. */
-    char *shown = fsdp_show_lines(fsdp_last_error());
-    char *message = shown ? fsdp_strdup_printf("%s: %s", program, shown) : NULL;
-    const char *text = message ? message : fsdp_last_error();
-    if (!fsdp_error_file_write(text))
-        fprintf(stderr, "%s\n", text);
-    fsdp_free(shown);
-    fsdp_free(message);
+    fsdp_error_report(program);
 }

@@ -7,7 +7,6 @@
 
 #include "src/base/alloc.h"
 #include "src/base/error_file.h"
-#include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/guard.h"
 #include "src/comm/mpi/library.h"
@@ -30,31 +29,16 @@ static int print_text(char *text)
     return FSDP_EXIT_OK;
 }
 
-static void print_error(const char *program, bool usage)
-{
-    /* A message may contain names from files that others wrote, so show control characters as
-     * escapes. */
-    char *error = fsdp_show_lines(fsdp_last_error());
-    char *message = error ? fsdp_strdup_printf("%s: %s", program, error) : NULL;
-    const char *text = message ? message : fsdp_last_error();
-    if (!fsdp_error_file_write(text)) {
-        fprintf(stderr, "%s\n", text);
-        if (usage)
-            fprintf(stderr, "try '%s --help'\n", program);
-    }
-    fsdp_free(error);
-    fsdp_free(message);
-}
-
 int fsdp_cli_failed(const char *program)
 {
-    print_error(program, false);
+    fsdp_error_report(program);
     return FSDP_EXIT_FAILURE;
 }
 
 int fsdp_cli_misused(const char *program)
 {
-    print_error(program, true);
+    if (fsdp_error_report(program))
+        fprintf(stderr, "try '%s --help'\n", program);
     return FSDP_EXIT_USAGE;
 }
 
