@@ -228,6 +228,12 @@ static fsdp_status killed(trainee *m)
     return FSDP_OK;
 }
 
+static fsdp_status killed_in_backward(trainee *m)
+{
+    tree_of(trainee_unit(m, "second.inner"))->die_backward = true;
+    return tree_step(m, 1, LEAVES);
+}
+
 static fsdp_status return_early(trainee *m, bool odd)
 {
     return odd ? FSDP_OK : tree_step(m, 1, LEAVES);
@@ -287,6 +293,10 @@ const odd_case odd_cases[] = {
      .text = "ended without leaving its process group",
      .processes_only = true},
     {.name = "killed", .odd = killed, .text = "signal 9, Killed", .processes_only = true},
+    {.name = "killed in backward",
+     .odd = killed_in_backward,
+     .text = "signal 9, Killed",
+     .processes_only = true},
 };
 const size_t n_odd_cases = sizeof odd_cases / sizeof *odd_cases;
 

@@ -1,6 +1,7 @@
 /* See tree.h. */
 #include "tests/fsdp/tree.h"
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,10 +47,18 @@ static void failing_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
     fsdp_scope_error(s, "tree", "fails in backward on purpose");
 }
 
-static const fsdp_op failing_op = {.name = "tree", .backward = failing_backward};
+static void dying_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in)
+{
+    (void)s, (void)n, (void)grad_out, (void)grad_in;
+    raise(SIGKILL);
+}
 
-/* A copy of x, by a node whose backward fails. */
-static fsdp_tensor *with_failing_backward(fsdp_scope *s, fsdp_tensor *x)
+static const fsdp_op failing_op = {.name = "tree", .backward = failing_backward};
+static const fsdp_op dying_op = {.name = "tree", .backward = dying_backward};
+
+/* A copy of x, by a node of the operation `op`, whose backward fails or ends the process. */
+static fsdp_tensor *with_failing_backward(fsdp_scope *s, fsdp_tensor *x, const fsdp_op *op)
 {
     fsdp_tensor *y = fsdp_scale(s, x, 1.0f);
     fsdp_tensor *z = y ? fsdp_new(s, y->dtype, y->ndim, y->shape) : NULL;
@@ -58,8 +67,7 @@ static fsdp_tensor *with_failing_backward(fsdp_scope *s, fsdp_tensor *x)
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->fill(fsdp_scope_context(s), fsdp_tensor_ptr(z), z->dtype, 1.0, fsdp_tensor_numel(z));
-    fsdp_record(
-        s, &(fsdp_record_args){.op = &failing_op, .in = {y}, .n_in = 1, .out = {z}, .n_out = 1});
+    fsdp_record(s, &(fsdp_record_args){.op = op, .in = {y}, .n_in = 1, .out = {z}, .n_out = 1});
     return z;
 }
 
@@ -95,8 +103,8 @@ static void tree_module_forward(fsdp_scope *s, fsdp_module *self, const fsdp_arg
         x = fsdp_add(s, x, fsdp_linear(s, x, fsdp_read(s, m->tied), NULL));
     if (m->fail_forward)
         fsdp_scope_error(s, "tree", "fails in forward on purpose");
-    if (m->fail_backward)
-        x = with_failing_backward(s, x);
+    if (m->fail_backward || m->die_backward)
+        x = with_failing_backward(s, x, m->die_backward ? &dying_op : &failing_op);
     out->t[out->n++] = x;
 }
 

@@ -23,6 +23,7 @@ typedef struct tree {
     int pause_us;                     /* in forward, before the parameters are read */
     int calls[TREE_MAX_CHILDREN];     /* how often child i is called; initially 1 */
     bool fail_forward, fail_backward; /* fail on purpose */
+    bool die_backward;                /* SIGKILL ends the process in backward */
     bool check_unsharded;             /* fail unless the parameters have data */
 } tree;
 
