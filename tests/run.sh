@@ -20,7 +20,7 @@ beside="$beside|train/test_(flags|resume|span_corruption)$"
 beside=${TEST_BESIDE:-$beside}
 # These run make in the build folder. It may link programs again, which others could not start meanwhile.
 makes='cli/test_(install|packages)\.sh$'
-lanes=${TEST_LANES:-3}
+lanes=${TEST_LANES:-4}
 dir=$(mktemp -d) || exit 1
 # timeout passes the signal on to all processes it started. A shell that waits for one sees that
 # the folder is gone.
@@ -166,7 +166,7 @@ all_of() {
 }
 all_of 1 $(printf '%s\n' $chosen | grep -E -- "$beside" | grep -Ev -- "$makes")
 all_of $lanes $(printf '%s\n' $chosen | grep -E -- "$makes")
-all_of $lanes $(printf '%s\n' $chosen | grep -Ev -- "$beside|$makes")
+all_of $((lanes / 2)) $(printf "%s\n" $chosen | grep -Ev -- "$beside|$makes")
 take $lanes
 report_ended
 sort -t "$(printf '\t')" -k 2,2 -rn "$dir/times" >"$build/test-times.tsv"
