@@ -19,8 +19,9 @@ fsdp_status fsdp_explain_read(const char *path, const char *ranks, fsdp_launch_c
 
 /* ---- values ---- */
 
-/* Return the sharding strategy of the file without parallelism_config, which may change the
- * strategy to a hybrid one. fsdp_accelerate_check() has already refused contradictory keys. */
+/* Return the sharding strategy that the file gives. parallelism_config is not considered yet; it
+ * may change the strategy to a hybrid one. fsdp_accelerate_check() has already refused
+ * contradictory keys. */
 static fsdp_sharding_strategy base_strategy(const fsdp_accelerate_config *a,
                                             const fsdp_options *options)
 {

@@ -222,7 +222,7 @@ static const char *reason(const fsdp_launch_config *config, const fsdp_options *
                           const fsdp_option *row)
 {
     if (strcmp(row->name, "num-processes") == 0)
-        return NULL; /* it has no effect in `fsdp train` only because the launcher reads it */
+        return NULL; /* `fsdp train` ignores this option only because the launcher reads it */
     if (row->no_effect)
         return row->instead ? row->instead : row->no_effect;
     const char *text = fsdp_accelerate_without_effect(config, options, row->name);

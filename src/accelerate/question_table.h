@@ -1,4 +1,4 @@
-/* Declares the table of the questions that questions.c asks. */
+/* Declares the table of the questions of `fsdp config`, which questions.c asks. */
 #pragma once
 #include "src/accelerate/yaml_tree.h"
 
@@ -8,8 +8,10 @@ enum {
 
 typedef struct fsdp_answers {
     char *values[FSDP_QUESTIONS]; /* texts for the file; NULL: the question does not apply */
-    char *given[FSDP_QUESTIONS];  /* answers from the command line ("key=value"); NULL: none */
-    char *typed[FSDP_QUESTIONS];  /* the keys of these answers as the user typed them */
+    /* values of the answers that the command line gives as "key=value"; NULL: none */
+    char *given[FSDP_QUESTIONS];
+    /* keys of the answers in `given`, as the user typed them, with underscores for dashes */
+    char *typed[FSDP_QUESTIONS];
 } fsdp_answers;
 
 typedef enum fsdp_question_kind {
@@ -34,7 +36,8 @@ typedef struct fsdp_question {
     long least;                            /* INT: the smallest number that is allowed */
     bool may_be_empty;
     bool (*applies)(const fsdp_answers *answers);
-    /* NULL: the user is asked whenever the question applies. */
+    /* Returns true if the user is asked; if not, the question gets its default. NULL: the user is
+     * asked whenever the question applies. */
     bool (*asked)(const fsdp_answers *answers);
     const char *(*refuse)(const char *value); /* returns the reason why `value` is refused; NULL:
                                                  `value` is allowed */

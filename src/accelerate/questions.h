@@ -13,12 +13,13 @@
  * questions are asked through `io`. If `io` is NULL, they get their defaults; in that case, the
  * default of distributed_type is FSDP.
  *
- * Return FSDP_ERR_INVALID if a key or value is wrong, contradicts others, or is missing. The
- * message contains the key and what is possible. */
+ * Return FSDP_ERR_INVALID if a key or value is wrong, contradicts others, or is missing, and
+ * FSDP_ERR_UNSUPPORTED if this program does not support a value. The message contains the key and
+ * what is possible. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n,
                                                 const fsdp_menu_io *io, fsdp_yaml *config);
 
 /* Return true if one of the answers `given` [n] is the answer to the question with the key `key`,
- * which is spelled as in the file. The answer distributed_type=FSDP also counts as an answer for
- * use_fsdp. */
+ * which is spelled as in the file. Any answer to distributed_type also counts as an answer to
+ * use_fsdp, because it decides whether FSDP is used. */
 bool fsdp_accelerate_is_given(const char *const *given, size_t n, const char *key);

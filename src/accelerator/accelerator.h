@@ -78,8 +78,8 @@ struct fsdp_accelerator {
     int64_t next_hook; /* handle that the next registered hook gets */
 
     fsdp_loader *active; /* the loader that was read last and has not ended, or NULL */
-    /* Other loaders whose epoch has begun and not ended, the newest last. For example, the training
-     * loader while the evaluation loader is `active`. */
+    /* Other loaders whose epoch has begun and not ended, the newest last. An example is the
+     * training loader while the evaluation loader is `active`. */
     fsdp_loader **outer;
     size_t n_outer, cap_outer;
 
@@ -94,7 +94,8 @@ struct fsdp_accelerator {
     uint32_t forwards; /* number of training scopes that were opened without a batch */
     bool triggered;
 
-    /* NULL while no trackers are open, and on all processes except the main one. */
+    /* The open trackers. NULL while no trackers are open, if neither log_with nor tracker_command
+     * asks for any, and on all processes except the main one. */
     fsdp_tracking *tracking;
     bool tracks;       /* trackers are open */
     int64_t iteration; /* number of the next checkpoint */

@@ -15,7 +15,7 @@ typedef struct fsdp_accelerator_settings {
     bool code_shards;
     bool sync_module_states; /* FSDP_SYNC_MODULE_STATES is not false */
     bool activation_checkpointing, activation_offload;
-    int replicas, shard_size; /* sizes of a mesh for HSDP; 0: not given */
+    int replicas, shard_size; /* sizes of a mesh for HSDP; 0, or -1 for shard_size: not given */
     bool is_hybrid;           /* true: the environment gives a hybrid strategy */
 
     const fsdp_wrap_policy *auto_wrap_policy; /* the policy that the caller gave; NULL: none */

@@ -50,7 +50,7 @@ fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *a, int64_t handle)
                       handle);
 }
 
-/* Calls the hooks in the order in which they were registered. A hook may register or remove hooks,
+/* Call the hooks in the order in which they were registered. A hook may register or remove hooks,
  * so each hook is looked up by its handle. After each hook, the ranks agree on its result, because
  * the next hook may be collective. */
 fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads, const char *dir)

@@ -7,14 +7,15 @@
 #pragma once
 #include <fsdp/text.h>
 
-/* The end of messages about special tokens in texts. */
+/* The words with which messages about special tokens in texts end. */
 #define FSDP_SPECIAL_BECOMES_ID                                                                    \
     "each becomes its id, as in transformers (\"split_special_tokens\": true in "                  \
     "tokenizer_config.json keeps them as text)"
 
 typedef struct fsdp_special_in_text {
-    int64_t count;    /* special tokens in the texts that the thread has encoded so far */
-    const char *last; /* text of the last one of them; borrowed from its tokenizer */
+    int64_t count; /* special tokens in the texts that the thread has encoded so far */
+    /* text of the special token that was counted last; borrowed from its tokenizer */
+    const char *last;
 } fsdp_special_in_text;
 
 /* Return the count of the calling thread. A caller that encodes a text whose special tokens must

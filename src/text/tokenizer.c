@@ -68,8 +68,8 @@ static fsdp_status load_json(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_fil
     return fsdp_tokenizer_configure(tokenizer, files, root);
 }
 
-/* Load a .json file. If the first value in it is an integer, it is a vocab.json, otherwise a
- * tokenizer.json. */
+/* Load a .json file. If the first value in the file is an integer, the file is a vocab.json.
+ * Otherwise, it is a tokenizer.json. */
 static fsdp_status load_json_file(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
     fsdp_json *doc;

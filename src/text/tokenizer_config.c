@@ -343,9 +343,9 @@ static fsdp_status read_max_length(configuration *c)
     return FSDP_OK;
 }
 
-/* Return true if the class of transformers 5 has token_type_ids in its model_input_names. If no
- * class is given, return true for a vocab.txt, which belongs to BERT, and for a tokenizer.json,
- * which may belong to a class that has token_type_ids. */
+/* Return true if class_name, a class of transformers 5, has token_type_ids in its
+ * model_input_names. If class_name is "", return true for a vocab.txt, which belongs to BERT, and
+ * for a tokenizer.json, which may belong to a class that has token_type_ids. */
 static bool class_has_type_ids(const char *class_name, const char *path)
 {
     static const char known[] = " BertTokenizer ElectraTokenizer MobileBertTokenizer "

@@ -11,11 +11,10 @@
 typedef struct encoder {
     const fsdp_tokenizer *tokenizer;
     fsdp_tokenizer_work *work;
-    /* the places (offsets) of the tokens are appended to it; may be NULL if no offsets are
-     * wanted */
+    /* gets the places (offsets) of the tokens; may be NULL if no offsets are wanted */
     fsdp_token_sequence *out;
-    fsdp_token_list *list; /* the ids are appended to it: &out->ids, or a list of the caller */
-    /* encoding stops after the first piece with which list->len is at least this */
+    fsdp_token_list *list; /* gets the ids: &out->ids, or a list of the caller */
+    /* encoding stops after the piece with which list->len reaches this number */
     size_t limit;
     bool tracked, done;
     /* If this is not NULL, no tokens are appended. Instead, examples of what is unknown are added
@@ -181,7 +180,7 @@ static fsdp_status encode_sections(encoder *e, const char *text, size_t length)
 }
 
 /* Count the unknown tokens among the ids from index `first`, which are those of the text. If there
- * are any and examples of them are wanted, go through the text again to find these. */
+ * are any and examples of them are wanted, go through the text again to find examples. */
 static fsdp_status count_unknown(const encoder *e, const char *text, size_t length, size_t first,
                                  fsdp_unknown_in_text *found)
 {

@@ -16,7 +16,7 @@
 #include "src/text/tokenizer_internal.h"
 
 enum {
-    /* number of sentinels (<extra_id_0>, ...) if the configuration does not say it, as in T5 */
+    /* number of sentinels (<extra_id_0>, ...), as in T5, if the configuration has no extra_ids */
     EXTRA_IDS = 100,
     EXTRA_IDS_MAX = 1000000, /* largest number of sentinels */
     /* largest size of a model file; the largest known one has 17 MB */

@@ -9,7 +9,7 @@
  * in normalized text are found in the section. The pre-tokenizer splits the rest of the section
  * into pieces, and passes each piece to the model, which appends the piece's ids. Finally, the
  * post-processor adds special tokens. Alignments with the original text are kept only if offsets
- * are wanted. */
+ * are wanted or if the ids depend on the alignments (always_tracked). */
 #pragma once
 #include <pthread.h>
 
@@ -67,9 +67,10 @@ struct fsdp_tokenizer {
     /* alignments are kept even if no offsets are wanted, because the ids depend on alignments */
     bool always_tracked;
     bool split_special_tokens, truncate_left;
-    bool clean_up;                    /* clean_up_tokenization_spaces of tokenizer_config.json */
-    bool clean_up_bpe;                /* true: clean_up applies to BPE, too; the key in
-                                       * tokenizer_config.json has a longer name */
+    bool clean_up; /* clean_up_tokenization_spaces of tokenizer_config.json */
+    /* true: clean_up applies to BPE, too (the key of tokenizer_config.json that begins with
+     * clean_up_tokenization_spaces_for_bpe) */
+    bool clean_up_bpe;
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: no limit */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */
@@ -112,11 +113,11 @@ typedef struct fsdp_tokenizer_files {
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_files_read(const char *folder,
                                                       fsdp_tokenizer_files *files);
 void fsdp_tokenizer_files_fini(fsdp_tokenizer_files *files);
+enum {
+    FSDP_TOKENIZER_CLASS_BYTES = 64 /* size of `name` in fsdp_tokenizer_class() */
+};
 /* Set `name` to the tokenizer_class in tokenizer_config.json, without "Fast" at its end, or to ""
  * if there is no tokenizer_class. */
-enum {
-    FSDP_TOKENIZER_CLASS_BYTES = 64
-};
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_class(const fsdp_tokenizer_files *files,
                                                  char name[FSDP_TOKENIZER_CLASS_BYTES]);
 /* Add the tokens of `files`, and find the special tokens by their names, as transformers does.

@@ -1,19 +1,20 @@
 /* Counts the parts of texts that a tokenizer does not know, and collects examples of them.
  *
- * If the vocabulary of a tokenizer lacks a character or a word, it becomes the unknown token, such
- * as <unk>. The model then cannot read this part of the text and cannot learn to write it. Commands
- * report how many rows have such parts, and name some of these parts.
+ * If the vocabulary of a tokenizer lacks a character or a word, this character or word becomes the
+ * unknown token, such as <unk>. The model then cannot read this part of the text and cannot learn
+ * to write it. Commands report how many rows have such parts, and name some of these parts.
  *
- * A caller that wants to know this calls fsdp_unknown_in_text_watch() before it encodes a row, and
- * again after it. Without that, encoding does not look for unknown tokens. */
+ * A caller that wants these counts calls fsdp_unknown_in_text_watch() before it encodes a row, and
+ * calls it again afterwards to end the search. Without such a call, encoding does not look for
+ * unknown tokens. */
 #pragma once
 #include <fsdp/text.h>
 
 #include "src/base/str.h"
 #include "src/text/models/token_model.h"
 
-/* The parts of messages about unknown characters and words, before and after the place of the first
- * of them. */
+/* Two parts of the messages about unknown characters and words. Between them, a message says where
+ * the first unknown character or word is. */
 #define FSDP_UNKNOWN_SAYS "have characters or words that the tokenizer does not know, first"
 #define FSDP_UNKNOWN_BECOMES                                                                       \
     "the model can neither read nor write them: replace them, or use another model"

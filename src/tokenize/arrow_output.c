@@ -79,9 +79,9 @@ static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type 
 }
 
 /* Return the type of the labels of a classifier. Labels with several classes are a list of these
- * classes if the classes have names, because a list of ClassLabels is the form in which datasets
- * keeps names. Otherwise they are a list with a number for each class, which models of transformers
- * take as labels. */
+ * classes if the classes have names, because a list of ClassLabels is the form in which the library
+ * datasets keeps names. Otherwise they are a list with a number for each class, which models of
+ * transformers take as labels. */
 static fsdp_arrow_column_type class_column(const fsdp_arrow_output_options *options)
 {
     switch (options->problem_type) {

@@ -13,8 +13,8 @@ typedef struct fsdp_arrow_output_options {
     const char *const *class_names; /* CLASSIFICATION: [n_classes]; NULL: classes are numbers */
     size_t n_classes;
     fsdp_problem_type problem_type; /* CLASSIFICATION: what the labels of a row are */
-    int64_t
-        num_labels; /* for other problem types than SINGLE_LABEL: numbers in the label of a row */
+    /* number of values in the label of a row, unless problem_type is SINGLE_LABEL */
+    int64_t num_labels;
 } fsdp_arrow_output_options;
 
 typedef struct fsdp_arrow_output_counts {

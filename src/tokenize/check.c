@@ -23,10 +23,11 @@ typedef struct checker {
     fsdp_str whole; /* the text of the current row; empty if the row has no text */
     /* the result of encoding the text of a list again, with offsets in characters */
     fsdp_encoding found;
-    fsdp_encoding in_bytes; /* the same result, with offsets in bytes */
-    fsdp_token_list part;   /* the ids of one text of a list; scratch memory */
-    int64_t compared;       /* number of texts that were compared with what their ids decode to */
-    int64_t differing;      /* number of these texts that are not what their ids decode to */
+    /* the result of encoding the text of a list again, with offsets in bytes */
+    fsdp_encoding in_bytes;
+    fsdp_token_list part; /* the ids of one text of a list; scratch memory */
+    int64_t compared;     /* number of texts that were compared with what their ids decode to */
+    int64_t differing;    /* number of compared texts that are not what their ids decode to */
 } checker;
 
 /* The texts of a list of ids. */

@@ -206,7 +206,8 @@ static void name_place(const fsdp_record_batch *batch, size_t i, char *text, siz
     snprintf(text, size, "%s %" PRId64 " of %.400s", is_row ? "row" : "line", number, batch->path);
 }
 
-/* Count record `i` if it has unknown tokens. *found was watched while it was encoded. */
+/* Count record `i` if it has unknown tokens. *found was watched (fsdp_unknown_in_text_watch())
+ * while the record was encoded. */
 static void count_unknown(const fsdp_record_batch *batch, size_t i,
                           const fsdp_unknown_in_text *found, fsdp_encoded *out)
 {

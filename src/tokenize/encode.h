@@ -6,7 +6,7 @@
 
 enum {
     FSDP_TOKENIZE_PARTS = 2,  /* part 0 is the training data, part 1 the validation data */
-    FSDP_SPECIAL_PLACE = 600, /* size of fsdp_encoded.special */
+    FSDP_SPECIAL_PLACE = 600, /* size of fsdp_encoded.special and fsdp_encoded.unknown */
     FSDP_SPOOLED_LISTS = 4    /* the lists of a row: ids, labels, token_type_ids and position_ids */
 };
 
@@ -45,11 +45,13 @@ typedef struct fsdp_encoded {
     /* numbers of rows that were cut to a length limit, and of tokens that were cut off */
     int64_t cut_rows, cut_tokens;
     int64_t special_rows; /* number of rows whose texts contain special tokens */
-    /* a special token in the first of them, and the place of this row; "" if there is none */
+    /* the first row with special tokens: one of these tokens and the place of the row; "" if there
+     * is none */
     char special[FSDP_SPECIAL_PLACE];
     int64_t unknown_rows; /* rows with characters or words that the tokenizer does not know */
-    char unknown[FSDP_SPECIAL_PLACE]; /* the place of the first of them; "" if there is none */
-    fsdp_unknown_examples unknown_examples; /* some of these characters and words */
+    /* the place of the first row with unknown characters or words; "" if there is none */
+    char unknown[FSDP_SPECIAL_PLACE];
+    fsdp_unknown_examples unknown_examples; /* some of the unknown characters and words */
     int64_t masked_rows;                    /* number of rows in which some tokens have no loss */
     int64_t empty_rows;                     /* rows without tokens */
     /* lists[i]: list i of at least one row is not empty; lists are numbered as in Note [Spooled

@@ -129,7 +129,7 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
 }
 
 /* Check in->rows, the options that say how rows are read. For causal and masked language models,
- * also fill in defaults, because this folder reads their rows itself. For other tasks,
+ * also fill in defaults, because src/tokenize reads their rows itself. For other tasks,
  * fsdp_dataset_open() fills in the defaults. */
 static fsdp_status complete_rows(fsdp_tokenize_inputs *in)
 {

@@ -39,7 +39,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
                                                const fsdp_encoded *encoded,
                                                fsdp_tokenize_state *state);
 /* Write *state to the journal, so that a later run can continue from this state. *state must count
- * all rows that have been appended, and no others. */
+ * only rows that have been appended completely. A run with --resume first cuts off whatever the
+ * files have beyond *state. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
                                              const fsdp_tokenize_state *state);
 /* Move the complete files to their final path. Do not call this for ARROW. */

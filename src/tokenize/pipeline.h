@@ -19,8 +19,8 @@ typedef struct fsdp_pipeline_ops {
 } fsdp_pipeline_ops;
 
 /* Read batches, work on them and write the results, until the source has no more records or
- * *interrupted is true. `interrupted` may be NULL. In both cases, the function first writes all
- * batches that it has read. Set *stopped to true if *interrupted ended the run. If several batches
+ * *interrupted is true. In both cases, the function first writes all batches that it has read. Set
+ * *stopped to true if *interrupted ended the run; `interrupted` may be NULL. If several batches
  * fail, the error of the first one in order is returned, so the error does not depend on the number
  * of threads. */
 FSDP_MUST_CHECK fsdp_status fsdp_pipeline_run(const fsdp_pipeline_ops *ops, void *self,

@@ -12,7 +12,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_record_file_open(const char *path, fsdp_record_
                                                   fsdp_record_file **out);
 void fsdp_record_file_close(fsdp_record_file *file); /* accepts NULL */
 /* Return the FSDP_USES_* flags (src/data/rows/rows_form.h) of the file's columns if the file is
- * CSV. */
+ * CSV, or 0 if it is not. */
 unsigned fsdp_record_file_uses(const fsdp_record_file *file);
 /* Append the next record to the batch. If there are no more records, set *ended to true. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_next(fsdp_record_file *file, fsdp_record_batch *batch,

@@ -197,7 +197,7 @@ static fsdp_status end_rows(tokenize_run *r)
 
 /* Make the checks that are possible only after the last row. If an option had no effect, return an
  * error, but keep the rows. The user can then run the command again without this option and with
- * --resume, and it uses these rows, because they do not depend on the option. */
+ * --resume, and the new run uses these rows, because they do not depend on the option. */
 static fsdp_status check_rows(tokenize_run *r)
 {
     const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);

@@ -20,5 +20,6 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row);
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
                                                   int64_t *cut, fsdp_str *whole);
-/* Search the messages of a conversation for special tokens, and count them (special_in_text.h). */
+/* Search the messages of a conversation for special tokens, and add them to the count of the
+ * calling thread (fsdp_special_in_text_of_thread()). */
 void fsdp_chat_search_special(const fsdp_tokenizer *tokenizer, fsdp_json_node row);

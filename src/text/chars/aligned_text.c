@@ -136,7 +136,8 @@ void fsdp_transform_begin(fsdp_transform *t, const fsdp_text_view *in, fsdp_alig
     fsdp_aligned_text_clear(out, tracked);
     *t = (fsdp_transform){.in = in, .out = out};
     if (!tracked) {
-        /* Enough for most texts. If this fails, fsdp_transform_put() reports it later. */
+        /* This is enough for most texts. If memory runs out, out->failed is set, which the caller
+         * checks after the transformation. */
         (void)grow(out, in->len + 4);
         return;
     }

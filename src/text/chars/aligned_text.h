@@ -74,7 +74,9 @@ typedef struct fsdp_transform {
     size_t at;
 } fsdp_transform;
 
-/* Begin to transform `in`. `out` is made empty. The first `removed` bytes of `in` are skipped. */
+/* Begin to transform `in`: make `out` empty, and skip the first `removed` bytes of `in`. If
+ * `tracked` is true and `in` begins with bytes that come from no part of the original text, copy
+ * these bytes to `out` first, and skip the `removed` bytes after them. */
 void fsdp_transform_begin(fsdp_transform *t, const fsdp_text_view *in, fsdp_aligned_text *out,
                           bool tracked, size_t removed);
 /* The slow path of fsdp_transform_put(). It is used if alignments are kept, or if `out` needs more

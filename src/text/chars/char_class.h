@@ -23,7 +23,8 @@ enum {
 };
 
 enum {
-    FSDP_SCRIPT_ANY = 0 /* the script of characters that belong to the text around them */
+    /* for characters that have no script of their own and belong to the text around them */
+    FSDP_SCRIPT_ANY = 0
 };
 
 enum {
@@ -62,7 +63,9 @@ uint8_t fsdp_char_script(uint32_t c);
 /* ---- data, in char_class_data.c ---- */
 extern const uint32_t fsdp_char_class_runs[][2]; /* first character and flags; sorted */
 extern const size_t fsdp_char_class_run_count;
-extern const int32_t fsdp_char_lower_runs[][4]; /* first, last, step, difference; sorted */
+/* {first, last, step, difference}: the lower case of every step-th character from `first` to `last`
+ * is the character + difference; sorted */
+extern const int32_t fsdp_char_lower_runs[][4];
 extern const size_t fsdp_char_lower_run_count;
 extern const uint32_t fsdp_char_script_runs[][2]; /* first character and script; sorted */
 extern const size_t fsdp_char_script_run_count;

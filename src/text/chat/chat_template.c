@@ -1,4 +1,4 @@
-/* Opens chat templates. */
+/* Opens a chat template: finds its text by a name or in the model's folder, and parses it. */
 #include <string.h>
 
 #include "src/base/alloc.h"

@@ -37,7 +37,7 @@ typedef enum jinja_node_type {
     JINJA_NODE_PRINT,        /* a */
     JINJA_NODE_SET,          /* a = b */
     JINJA_NODE_SET_BLOCK,    /* a = body; b: a filter, or NULL */
-    JINJA_NODE_FOR,          /* for a in b if c: body; otherwise: the else part */
+    JINJA_NODE_FOR,          /* for a in b if c: body; otherwise: the else part; loop */
     JINJA_NODE_IF,           /* if a: body; items: the elif nodes; otherwise: the else part */
     JINJA_NODE_MACRO,        /* name; macro */
     JINJA_NODE_CALL_BLOCK,   /* a: the call; macro: the body */
@@ -121,7 +121,7 @@ typedef struct jinja_macro_node {
 typedef struct jinja_for {
     jinja_scope body_scope, otherwise_scope, test_scope;
     bool uses_loop;
-    uint32_t loop_slot; /* if uses_loop */
+    uint32_t loop_slot; /* slot of the variable `loop`; set only if uses_loop is true */
     /* a copy of the target (node a), with slots in the activation of the test */
     struct jinja_node *test_target;
     /* number of slots of the test's activation; the test is a function of its own */

@@ -469,7 +469,8 @@ fsdp_status fsdp_jinja_change_case(jinja_machine *machine, const jinja_string *t
     char *changed;
     size_t used = 0;
     bool after_cased = false;
-    /* The case change that lengthens a text most turns two bytes into six. */
+    /* The case change that lengthens a text most turns two bytes into six, so three times the bytes
+     * suffice. */
     FSDP_TRY(fsdp_jinja_charge(machine, text->bytes));
     FSDP_TRY(fsdp_jinja_alloc(machine, 3 * text->bytes + 4, &changed));
     for (size_t at = 0; at < text->bytes;) {

@@ -1,4 +1,5 @@
-/* Python's == and < for values of templates, and dicts, whose keys are compared by ==. */
+/* Python's == and < for template values (jinja_value). The functions of dicts are here, too,
+ * because a dict compares its keys by ==. */
 #include <math.h>
 #include <string.h>
 
@@ -20,8 +21,8 @@ static int order_of_integers(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* Compare an integer with a double exactly, without rounding the integer to a double. Return a
- * negative number, 0 or a positive number, as in fsdp_jinja_order(). */
+/* Compare an integer with a double exactly, without rounding the integer to a double. Return -1, 0
+ * or 1, or 2 if b is NaN, as in fsdp_jinja_order(). */
 static int order_of_integer_and_real(int64_t a, double b)
 {
     if (isnan(b))
@@ -231,7 +232,7 @@ static fsdp_status hash_value(jinja_machine *machine, jinja_value value, uint64_
     case JINJA_DICT:
     case JINJA_VIEW:
         break;
-    default: /* values of other kinds are equal only to themselves */
+    default: /* ranges, functions and others: all values of one kind have the same hash */
         *hash = (uint64_t)value.kind;
         return FSDP_OK;
     }

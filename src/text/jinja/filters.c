@@ -291,8 +291,8 @@ static fsdp_status next_selected(jinja_machine *machine, jinja_iterator *it, jin
     return FSDP_OK;
 }
 
-/* Make the iterator that map or select returns. If `value` is false, for example None, the iterator
- * has no items. */
+/* Make the iterator that map or select returns. If bool(value) is false in Python, as for None, the
+ * iterator has no items. */
 static fsdp_status treat(jinja_machine *machine, jinja_value value, jinja_next_fn *next,
                          const treatment *t, jinja_value *out)
 {

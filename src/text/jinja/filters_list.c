@@ -1,4 +1,4 @@
-/* Filters of lists and dicts. */
+/* The filters of Jinja2 that work on lists and dicts: length, first, sort, batch and others. */
 #include <string.h>
 
 #include "src/text/jinja/arithmetic.h"

@@ -1,4 +1,4 @@
-/* Filters of numbers. */
+/* The filters of Jinja2 that work on numbers: abs, float, int and round. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

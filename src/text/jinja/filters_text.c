@@ -1,4 +1,4 @@
-/* Filters of texts. */
+/* The filters of Jinja2 that work on texts: upper, trim, replace, indent, tojson and others. */
 #include <string.h>
 
 #include "src/base/alloc.h"

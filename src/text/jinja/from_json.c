@@ -1,4 +1,4 @@
-/* Converts JSON to values of templates. */
+/* Converts JSON values to template values (jinja_value). */
 #include <math.h>
 #include <string.h>
 

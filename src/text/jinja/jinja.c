@@ -1,4 +1,4 @@
-/* Opens and renders templates. */
+/* Opens and renders templates: calls the lexer, the parser, and the functions that run the tree. */
 #include "src/text/jinja/jinja.h"
 
 #include <string.h>

@@ -5,7 +5,8 @@
  * transformers' own tojson, dict, namespace, raise_exception and strftime_now. Values are printed
  * as in Python: True, None, floats and lists as by str(). The length of a text is its number of
  * code points. If a template uses something that is not supported, opening it fails with a message
- * that contains the name and the line. If this depends on values, rendering fails instead.
+ * that contains the name and the line. If it depends on values whether the template uses it,
+ * rendering fails instead.
  *
  * This folder has more than 25 source files, because each file is one part of the language and is
  * named after this part. No part is of use without the others. */
@@ -16,8 +17,9 @@
 typedef struct fsdp_jinja fsdp_jinja;
 
 /* Parse a template. `source` [bytes] is needed only during the call. If the result is
- * FSDP_ERR_FORMAT or FSDP_ERR_UNSUPPORTED, the error message begins with the line. An open template
- * does not change, so several threads may use it at the same time. */
+ * FSDP_ERR_FORMAT or FSDP_ERR_UNSUPPORTED, the error message begins with the line, unless the
+ * template is not UTF-8 or has more than JINJA_MAX_SOURCE bytes. An open template does not change,
+ * so several threads may use it at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_open(const char *source, size_t bytes, fsdp_jinja **out);
 void fsdp_jinja_close(fsdp_jinja *jinja); /* accepts NULL */
 /* Return true if the template has a {% generation %} block. */
@@ -28,7 +30,8 @@ bool fsdp_jinja_has_generation(const fsdp_jinja *jinja);
 void fsdp_jinja_init(jinja_machine *machine);
 void fsdp_jinja_fini(jinja_machine *machine);
 
-/* Convert a JSON value to a value of templates, which is valid until fsdp_jinja_fini(). */
+/* Convert a JSON value to a template value (jinja_value), which is valid until
+ * fsdp_jinja_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_from_json(jinja_machine *machine, fsdp_json_node node,
                                                  jinja_value *out);
 /* Set the entry `name` of `given`, the dict of variables for a rendering, to `value`. */

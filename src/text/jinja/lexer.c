@@ -102,8 +102,8 @@ static size_t end_of_variable(const lexer *lex, size_t at)
 
 /* Add the text [begin, end), which is followed by a tag. If the tag begins with the sign '-', all
  * white space before the tag is removed. If it has no sign, lstrip_blocks removes the white space
- * between the beginning of the line and the tag, unless there is other text in the line before the
- * tag. */
+ * between the beginning of the line and the tag, unless the tag is {{ (is_variable) or there is
+ * other text in the line before the tag. */
 static fsdp_status add_data(lexer *lex, size_t begin, size_t end, char sign, bool is_variable)
 {
     const int line = lex->line;
@@ -203,7 +203,7 @@ static bool read_hex(const char *p, const char *end, int digits, uint32_t *c)
 
 /* Read an escape sequence. *p is after its backslash. Append the character to `out`. Return false
  * if the escape is malformed or not supported. If the letter after the backslash has no meaning,
- * both are appended, as in Python. */
+ * the backslash and the letter are appended, as in Python. */
 static bool read_escape(const char **p, const char *end, char *out, size_t *used)
 {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
@@ -423,7 +423,7 @@ static fsdp_status lex_expression_token(lexer *lex)
     return lex_operator(lex);
 }
 
-/* Split the inside of a tag into tokens. It begins at lex->at. */
+/* Split the inside of a tag, which begins at lex->at, into tokens. */
 static fsdp_status lex_tag(lexer *lex, bool is_variable)
 {
     lex->n_brackets = 0;

@@ -1,4 +1,5 @@
-/* The variable `loop` of a for block. It also does the iteration, like Jinja2's LoopContext. */
+/* The variable `loop` of a for block. Like Jinja2's LoopContext, it also iterates over the items of
+ * the block. */
 #pragma once
 #include "src/text/jinja/arguments.h"
 #include "src/text/jinja/value.h"

@@ -3,7 +3,7 @@
  *
  * A template is a program that comes with a model, so it is not trusted. Everything that a template
  * computes costs steps and memory of the machine, and both are limited. All memory of the machine
- * is freed at its end. Only the text of a rendering is passed to the caller. */
+ * is freed by fsdp_jinja_fini(). Only the text of a rendering is passed to the caller. */
 #pragma once
 #include "src/base/arena.h"
 #include "src/base/str.h"
@@ -54,14 +54,15 @@ typedef struct jinja_machine {
     jinja_value captured;
     jinja_span *spans; /* [n_spans], allocated with fsdp_realloc() */
     size_t n_spans, spans_cap;
-    /* Runs the body of a macro. This is a pointer, set by render.c, because evaluate.c must call
-     * it, and render.c calls evaluate.c. */
+    /* Runs the body of a macro. evaluate.c calls the function of render.c through this pointer,
+     * because render.c already calls evaluate.c, and files call each other in one direction
+     * only. */
     fsdp_status (*call_macro)(struct jinja_machine *machine, const struct jinja_macro *macro,
                               const struct jinja_args *args, jinja_value *out);
 } jinja_machine;
 
-/* Set *out to `bytes` bytes of memory that is filled with zeros and is valid until the end of the
- * machine. `out` is a pointer to a pointer. */
+/* Set *out to `bytes` bytes of memory that is filled with zeros and is valid until
+ * fsdp_jinja_fini(). `out` is a pointer to a pointer. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_alloc(jinja_machine *machine, size_t bytes, void *out);
 /* Add `steps` to the steps that the machine has done. Return FSDP_ERR_INVALID if the limit is
  * exceeded. */

@@ -1,4 +1,4 @@
-/* The methods of str. */
+/* The methods of Python's str that templates can call, such as text.strip(). */
 #include <string.h>
 
 #include "src/text/jinja/chars.h"

@@ -1,4 +1,4 @@
-/* Parses statements. */
+/* Parses the statements of a template, such as {% if %}. parse_expression.c parses expressions. */
 #include "src/text/jinja/parse.h"
 
 #include <string.h>
@@ -274,8 +274,9 @@ static bool is_end(const jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Parse one of these: the text up to the next tag, a {{ ... }}, or a {% ... %}. Add its node to
- * `body`. If it is a tag in `ends`, add nothing and set *ended to true instead. */
+/* Parse one piece of a template: the text up to the next tag, a {{ ... }}, or a {% ... %}. Add the
+ * node of this piece to `body`. If the piece is a tag in `ends`, add nothing and set *ended to true
+ * instead. */
 static fsdp_status parse_piece(jinja_parser *parser, const char *const *ends, jinja_nodes *body,
                                bool *ended)
 {

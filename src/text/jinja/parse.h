@@ -30,7 +30,7 @@ bool fsdp_jinja_skip_operator(jinja_parser *parser, const char *op);
 bool fsdp_jinja_skip_name(jinja_parser *parser, const char *name);
 /* Skip the current token. Return an error if it is not the operator `op`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_expect_operator(jinja_parser *parser, const char *op);
-/* Skip the current token, and set *name to it. Return an error if it is not a name. */
+/* Skip the current token, and set *name to its text. Return an error if the token is not a name. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_expect_name(jinja_parser *parser, const jinja_string **name);
 /* Return the error for an unexpected token, such as "line 3: expected `what`, found '%}'". */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_unexpected(const jinja_parser *parser, const char *what);
@@ -50,7 +50,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_expression(jinja_parser *parser, bo
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_tuple(jinja_parser *parser, bool condition,
                                                    const char *end, jinja_node **out);
 /* Parse the left side of an assignment: a name, or a tuple of names. If `attributes` is true,
- * name.attribute is allowed instead of a name, for namespaces. */
+ * name.attribute is allowed instead of a name, for namespaces. `end` is the same as in
+ * fsdp_jinja_parse_tuple(). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_target(jinja_parser *parser, bool attributes,
                                                     const char *end, jinja_node **out);
 /* Parse the left side of an assignment that must be a single name. */

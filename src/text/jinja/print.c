@@ -1,4 +1,4 @@
-/* Python's str() and repr(), and the truth of values. */
+/* Python's str(), repr() and bool() for template values (jinja_value). */
 #include "src/text/jinja/print.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* Conversion of values to text (Python's str() and repr(), and the filter tojson), and their
- * truth. */
+/* Converts values to text (Python's str() and repr(), and the filter tojson) and to booleans
+ * (Python's bool()). */
 #pragma once
 #include "src/text/jinja/value.h"
 

@@ -17,7 +17,8 @@ bool fsdp_jinja_has_at(const jinja_string *text, size_t at, const jinja_string *
 }
 
 /* If `status` is FSDP_OK, set *out to a string with the contents of `text`, in the memory of the
- * machine. In any case, free `text`. Return `status`, or the error. */
+ * machine. In any case, free `text`. Return `status` or, if the string cannot be made, the
+ * error. */
 static fsdp_status take(jinja_machine *machine, fsdp_str *text, fsdp_status status,
                         jinja_value *out)
 {

@@ -1,5 +1,5 @@
-/* Functions with the results of methods of Python's str. The methods of texts and the filters call
- * these functions. */
+/* Functions that give the same results as methods of Python's str. The methods of texts and the
+ * filters call these functions. */
 #pragma once
 #include "src/text/jinja/value.h"
 

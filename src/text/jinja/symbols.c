@@ -232,8 +232,9 @@ static fsdp_status copy_symbols(resolver *r, const symbols *from, symbols *to)
 }
 
 /* Add the variables of the three branches of an if block to the scope `s`. If a branch assigns to a
- * variable, the variable begins with its value from outside of the scope, because it keeps this
- * value if another branch runs. */
+ * variable to which the scope has not assigned before, the variable begins with its value from
+ * outside of the scope, because it keeps this value if another branch runs. Any other variable
+ * begins as in the branch. */
 static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branches[3])
 {
     symbols before;
@@ -252,7 +253,8 @@ static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branche
             const symbol *own = own_symbol(s, branch->name);
             const bool stored = branch->stored || (own && own->stored);
             if (own && own->stored && !branch->stored)
-                continue; /* another branch assigns to it, which has been handled already */
+                /* another branch assigns to this variable, and has been handled already */
+                continue;
             FSDP_TRY(define(r, s, branch->text, branch->name, load, &merged));
             merged->stored = stored;
         }

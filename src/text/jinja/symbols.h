@@ -14,8 +14,9 @@
  * the body of each call block and generation block, and one for the test of each for block. The
  * variables of the template are local variables of these functions. An inner function sees the
  * current values of the variables of outer functions. Here, an activation (machine.h) has the
- * variables of one call of such a function. A variable is identified by its slot in an activation
- * and by the number of functions between the current one and the function of that activation. */
+ * variables of one call of such a function. A variable is identified by its slot in an activation,
+ * and by the number of steps that lead from the current activation outwards to that activation
+ * (jinja_slot in ast.h). */
 #pragma once
 #include "src/text/jinja/ast.h"
 #include "src/text/jinja/machine.h"

@@ -1,6 +1,6 @@
 /* Values of a template. They correspond to Python's objects in Jinja2. A jinja_value is small and
  * is passed by value. What it points to is in the memory of the rendering (machine.h) or of the
- * parsed template. It does not change, except for namespaces, loops and iterators. */
+ * parsed template. Values do not change, except for namespaces, loops and iterators. */
 #pragma once
 #include <stdint.h>
 
@@ -163,8 +163,8 @@ const char *fsdp_jinja_type_name(jinja_value value);
 /* Create a string from data [bytes], which must be UTF-8. The bytes are copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_string(struct jinja_machine *machine, const char *data,
                                               size_t bytes, jinja_value *out);
-/* Create a string from data [bytes] without copying the bytes. They must be valid as long as the
- * machine. */
+/* Create a string from data [bytes] without copying the bytes. The bytes must stay valid until
+ * fsdp_jinja_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_substring(struct jinja_machine *machine, const char *data,
                                                  size_t bytes, jinja_value *out);
 /* Concatenate two strings. If `left` is the result of an earlier call, the time usually depends

@@ -6,7 +6,8 @@
  * of words does not help. Such a piece is therefore split before each U+2581 that follows another
  * character, if no merge can cross that boundary. No merge can cross it if there is no merge whose
  * right token begins with U+2581 and whose left token ends with the last byte of the character
- * before the U+2581. If so, the tokens of the parts are the tokens of the piece. */
+ * before the U+2581. If no merge can cross the boundaries, the tokens of the parts are the tokens
+ * of the piece. */
 #include "src/text/models/bpe.h"
 
 #include <string.h>
@@ -93,9 +94,9 @@ static fsdp_status add_byte_pieces(symbol_list *s, const char *unit, size_t leng
 }
 
 /* Add byte pieces or an unknown token for `unit` [length], a character whose text is not in the
- * vocabulary. It covers `bytes` bytes of the piece. An unknown token is added only when its end
- * is known. So the byte pieces of a character are added before an unknown token that precedes this
- * character in the text. The tokenizers library has the same order. */
+ * vocabulary. This character covers `bytes` bytes of the piece. An unknown token is added only when
+ * its end is known. So the byte pieces of a character are added before an unknown token that
+ * precedes this character in the text. The tokenizers library has the same order. */
 static fsdp_status add_unknown(symbol_list *s, const char *unit, size_t length, size_t bytes)
 {
     const bpe *model = s->model;
@@ -129,9 +130,9 @@ static fsdp_status add_unit(symbol_list *s, int32_t id, const char *unit, size_t
 }
 
 /* Write to `text` how the vocabulary spells a unit, which is the character or byte `unit` [bytes].
- * The continuing_subword_prefix is put before it unless it is the first unit of the piece, and the
- * end_of_word_suffix after it if it is the last one. The capacity of `text` must suffice for all
- * three. Return the length of the text. */
+ * Unless the unit is the first one of the piece, the continuing_subword_prefix is put before it. If
+ * the unit is the last one, the end_of_word_suffix is put after it. The capacity of `text` must
+ * suffice for the prefix, the unit and the suffix. Return the length of the text. */
 static size_t spell_unit(const bpe *model, const char *unit, size_t bytes, bool first, bool last,
                          char *text)
 {

@@ -4,8 +4,8 @@
  * For a short word, a loop searches all pairs for the one with the lowest rank, merges it, and
  * repeats this. For a long word, a heap has a candidate for each pair that has a merge, so the time
  * is n log n. If a merge changes a neighboring pair, the pair's candidate stays in the heap. When
- * this candidate is taken from the heap, it is skipped, because the symbols at its position then
- * have another result or none. */
+ * this candidate is taken from the heap, it is skipped, because the two symbols that are then at
+ * its position have a merge with another result, or no merge. */
 #include "src/text/models/bpe_merge.h"
 
 #include <string.h>

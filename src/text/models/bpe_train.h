@@ -36,8 +36,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, cons
 
 /* Learn merges from the words. If too few pairs can be merged, the vocabulary is smaller than
  * vocab_size. Return FSDP_ERR_INVALID if vocab_size is less than the number of special tokens and
- * bytes, and FSDP_ERR_UNSUPPORTED if the distinct words have more than 1 GB. This can be called
- * several times, with different options. */
+ * bytes or above FSDP_TOKEN_ID_MAX, and FSDP_ERR_UNSUPPORTED if the distinct words have more than 1
+ * GB. This can be called several times, with different options. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_learn(const fsdp_bpe_trainer *trainer,
                                                    const fsdp_bpe_train_options *options,
                                                    fsdp_bpe_learned *out);

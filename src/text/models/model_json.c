@@ -186,9 +186,9 @@ static fsdp_status make_wordlevel(fsdp_json_node model, bool raw_bytes, fsdp_tok
 
 /* Return the double that the tokenizers library gets when it parses the shortest decimal spelling
  * of `score`. Its JSON parser converts the digits to a double and then divides it by a power of
- * ten, so the last bit may differ from that of `score`. Scores must have the same bits here as
- * there: if two ways to split a text are equally probable, the rounding of the sums decides between
- * them. */
+ * ten, so the last bit may differ from that of `score`. Scores must have the same bits here as in
+ * that library: if two ways to split a text are equally probable, the rounding of the sums decides
+ * between them. */
 static double score_as_tokenizers_reads_it(double score)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,

@@ -13,8 +13,8 @@
 #include "src/text/models/unigram.h"
 
 enum {
-    /* longest piece of a BPE model; the merges are found by dividing each piece in all possible
-     * ways */
+    /* largest number of bytes of a piece of a BPE model; a limit is needed, because the merges are
+     * found by dividing each piece in all possible ways */
     BPE_PIECE_BYTES_MAX = 1024
 };
 
@@ -357,8 +357,8 @@ static int32_t find_normal(const fsdp_sentencepiece_spec *spec, const fsdp_vocab
     return id >= 0 && spec->pieces[id].type == FSDP_PIECE_NORMAL ? id : -1;
 }
 
-/* Find each way to divide the piece `id`, which is a normal piece, into two normal pieces, and add
- * a merge of these two pieces for it. */
+/* Find each way to divide the piece `id`, which is a normal piece, into two normal pieces. For each
+ * way, add a merge of the two pieces into the piece `id`. */
 static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_spec *spec,
                                  const fsdp_vocabulary *vocabulary, int32_t id, uint32_t rank)
 {

@@ -47,10 +47,10 @@ void fsdp_sentencepiece_spec_fini(fsdp_sentencepiece_spec *spec); /* accepts {0}
 
 /* Create the Unigram or BPE model, in the same way as AutoTokenizer of transformers converts the
  * file. All pieces are in the vocabulary. Pieces contain U+2581 instead of spaces, so a
- * pre-tokenizer (Metaspace) must replace the spaces of a text by U+2581. User-defined pieces must
- * be made added tokens, which are found in a text before the model sees it. The scores of a Unigram
- * model are those of the file, as double. A BPE model merges two adjacent normal pieces if they
- * form a normal piece: first the pair whose result has the highest score and, if several pairs have
- * this score, the leftmost, like libsentencepiece. */
+ * pre-tokenizer (Metaspace) must replace the spaces of a text by U+2581. The caller must add the
+ * user-defined pieces as added tokens, because these are found in a text before the model sees it.
+ * The scores of a Unigram model are those of the file, as double. A BPE model merges two adjacent
+ * normal pieces if they form a normal piece: first the pair whose result has the highest score and,
+ * if several pairs have this score, the leftmost, like libsentencepiece. */
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_model_create(const fsdp_sentencepiece_spec *spec,
                                                             fsdp_token_model **out);

@@ -4,9 +4,9 @@
  *
  * Note [Cache of words]. Most words of a text are frequent words, and splitting a word takes longer
  * than finding it in a table. The cache is a table of WORDS entries, each of which fills a cache
- * line. A word can be in one of two neighboring entries. When it is put into the cache, it
- * replaces the word that was put into these two entries earlier. So the size of the cache is fixed,
- * and no text can make a search slow. Words of more than FSDP_WORD_BYTES bytes or FSDP_WORD_TOKENS
+ * line. A word can be in one of two neighboring entries. When a word is put into the cache, it
+ * replaces the older one of the two words in these entries. So the size of the cache is fixed, and
+ * no text can make a search slow. Words of more than FSDP_WORD_BYTES bytes or FSDP_WORD_TOKENS
  * tokens are not put into the cache. */
 #pragma once
 #include "src/text/models/hash.h"

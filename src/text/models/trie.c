@@ -1,6 +1,6 @@
-/* Builds double-array tries. Units are added in blocks of 256, and all children of a node are in
- * one block. To find unused units for the children of a node, only the newest blocks are searched,
- * with at most TRIES attempts. So time and memory are bounded for any keys. */
+/* Builds double-array tries. Units (fsdp_trie_unit) are added in blocks of 256, and all children of
+ * a node are in one block. To find unused units for the children of a node, only the newest blocks
+ * are searched, with at most TRIES attempts. So time and memory are bounded for any keys. */
 #include "src/text/models/trie.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum {
     BLOCK = 256,
-    /* number of the newest blocks; only their unused units are in the list of unused units */
+    /* number of the newest blocks whose unused units are in the list of unused units */
     OPEN_BLOCKS = 16,
     TRIES = 512, /* for the children of a node, at most this many bases are tried */
     TEXT_BYTES_MAX = 32 << 20

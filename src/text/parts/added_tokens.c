@@ -1,7 +1,7 @@
 /* Finds added tokens in a text. There are two sorted lists of token texts: those that are searched
- * in the normalized text, and those that are searched in the original text. If a byte of the text
- * is the first byte of some token, the texts of the list that match are narrowed down byte by byte,
- * and the longest one that matches is found. */
+ * in the normalized text, and those that are searched in the original text. At each byte of the
+ * text with which some token begins, a sorted list is narrowed down byte by byte to the tokens that
+ * match the text there. The longest of these tokens is found. */
 #include "src/text/parts/added_tokens.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "src/text/chars/utf8.h"
 #include "src/text/models/vocabulary.h"
 
-/* The text of an added token. A text that is encoded is searched for it. */
+/* The text of an added token, for which the texts to encode are searched. */
 typedef struct pattern {
     const char *text; /* [length]; borrowed from its token */
     size_t length;
@@ -32,7 +32,8 @@ struct fsdp_added_tokens {
     fsdp_normalizer_work *work; /* for normalize(); NULL until it is first needed */
     fsdp_added_token *items;
     size_t len, cap;
-    /* the texts of all tokens that were ever added as special tokens; its ids are not used */
+    /* the texts of all tokens that were ever added as special tokens; the ids of this vocabulary
+     * are not used */
     fsdp_vocabulary *special;
     fsdp_vocabulary *texts; /* maps the text of a token to the token's index in `items` */
     /* [len]: the indices of `items`, sorted by id; NULL before fsdp_added_tokens_finish() is

@@ -1,10 +1,10 @@
 /* A normalizer is a list of steps. The parts of a Sequence become steps of the same list, even if a
  * Sequence contains another one. A BertNormalizer becomes several steps.
  *
- * If alignments are not wanted, there is a shortcut for runs of ASCII characters. It is used if no
- * step makes the result for an ASCII character depend on the characters next to it. (NFD and NFKD
- * are such steps.) The result for each ASCII character is then computed once, and stored in a table
- * that converts whole runs. */
+ * If alignments are not wanted, there is a shortcut for runs of ASCII characters. It is used if, in
+ * each step, the result for an ASCII character does not depend on the characters next to it. (This
+ * is so for NFD and NFKD, but not for NFC and NFKC.) The result for each ASCII character is then
+ * computed once, and stored in a table that converts whole runs. */
 #include "src/text/parts/normalizer.h"
 
 #include <string.h>

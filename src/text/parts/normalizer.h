@@ -24,8 +24,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_normalizer_work_create(fsdp_normalizer_work **o
 void fsdp_normalizer_work_destroy(fsdp_normalizer_work *work); /* accepts NULL */
 
 /* Normalize the text `in`. *out is valid until the next call with the same `work`. If nothing
- * changes or `normalizer` is NULL, *out is equal to *in. If `tracked` is true, *out has
- * alignments. */
+ * changes or `normalizer` is NULL, *out is equal to *in. Otherwise, *out has alignments if
+ * `tracked` is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_apply(const fsdp_normalizer *normalizer,
                                                   fsdp_normalizer_work *work,
                                                   const fsdp_text_view *in, bool tracked,

@@ -1,7 +1,7 @@
 /* Replaces texts by means of a charsmap, as the tokenizers library does. A text is divided into
  * grapheme clusters. If a cluster has less than six bytes and begins with a text of the map, the
- * whole cluster is replaced. Otherwise, each character of the cluster is looked up in the map
- * alone. */
+ * whole cluster is replaced. Otherwise, each character of the cluster is looked up in the map on
+ * its own. */
 #include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>

@@ -268,8 +268,8 @@ bool fsdp_post_processor_trims(const fsdp_post_processor *post)
     return false;
 }
 
-/* Remove white space from both ends of a token's part of the text, like process_offsets() of the
- * tokenizers library. A leading space is kept if add_prefix_space may have added it. */
+/* Move the offsets of a token so that they exclude white space at both ends, like process_offsets()
+ * of the tokenizers library. A leading space is kept if add_prefix_space may have added it. */
 static void trim_place(const post_op *op, bool is_first, fsdp_token_place *place)
 {
     uint32_t leading = place->leading_spaces;

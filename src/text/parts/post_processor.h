@@ -17,10 +17,11 @@ void fsdp_post_processor_destroy(fsdp_post_processor *post); /* accepts NULL */
 int32_t fsdp_post_processor_largest_id(const fsdp_post_processor *post);
 /* Return how many special tokens are added to a single text or, if is_pair is true, to a pair. */
 size_t fsdp_post_processor_added(const fsdp_post_processor *post, bool is_pair);
-/* Return true if the post-processor removes white space from offsets. In this case, set want_spaces
- * of every fsdp_token_sequence. */
+/* Return true if the post-processor moves the offsets of tokens so that they exclude white space.
+ * If it does, the caller must set want_spaces in every fsdp_token_sequence. */
 bool fsdp_post_processor_trims(const fsdp_post_processor *post);
-/* Remove white space from the offsets of a sequence, as ByteLevel and RobertaProcessing do. */
+/* Move the offsets of the sequence's tokens so that they exclude white space at both ends of a
+ * token, as ByteLevel and RobertaProcessing do. */
 void fsdp_post_processor_trim(const fsdp_post_processor *post, fsdp_token_sequence *sequence);
 
 /* A part of the result: one of the texts, or special tokens. */

@@ -10,7 +10,8 @@
 
 /* The memory of one step for the texts that it makes. */
 typedef struct step_texts {
-    /* the step's text after mark() has put its mark before it or replaced spaces by the mark */
+    /* the step's text, after mark() has put the step's mark before the text or replaced its spaces
+     * by the mark */
     fsdp_aligned_text marked;
     fsdp_aligned_text spelled; /* a part of the text, spelled in GPT-2's alphabet */
 } step_texts;

@@ -1,4 +1,4 @@
-/* Makes the steps of a pre-tokenizer. */
+/* Makes the steps of a pre-tokenizer from its JSON object in a tokenizer.json. */
 #include <string.h>
 
 #include "src/base/alloc.h"

@@ -15,7 +15,7 @@ typedef enum fsdp_split_behavior {
 
 /* The pattern of a step: which parts of the text match. */
 typedef enum fsdp_split_by {
-    FSDP_SPLIT_NOTHING, /* nothing matches, so the text is not split */
+    FSDP_SPLIT_NOTHING, /* the whole text is one match, so it is not split */
     FSDP_SPLIT_CLASS,   /* each character that has one of `flags` */
     FSDP_SPLIT_TEXT,    /* each occurrence of the text `text` */
     FSDP_SPLIT_REGEX,   /* each match of the regular expression `regex` */
@@ -57,7 +57,7 @@ typedef struct fsdp_pre_op {
     /* This step splits at white space, and the next step puts its mark before every word, as in
      * T5's pre-tokenizer. pre_tokenizer.c does such a pair of steps in one pass. */
     bool marks_words;
-    /* byte_level: the step is ByteLevel. spells: it spells each part in GPT-2's alphabet */
+    /* byte_level: the step is ByteLevel. spells: the step spells each part in GPT-2's alphabet */
     bool byte_level, spells;
 } fsdp_pre_op;
 

@@ -31,9 +31,10 @@ typedef struct decode_op {
     char *text;
     char *content;     /* REPLACE: the replacement; CTC: the delimiter of words; owned */
     fsdp_regex *regex; /* REPLACE: the pattern, if it is a regular expression; owned */
-    bool cleanup;      /* WORD_PIECE and CTC: spaces are cleaned up */
-    bool leaves_first; /* METASPACE: marks at the beginning of the first token are removed */
-    uint32_t c;        /* STRIP */
+    bool cleanup;      /* WORD_PIECE and CTC: fsdp_clean_up_tokenization() is applied */
+    /* METASPACE: the marks in the first token are removed, not replaced by spaces */
+    bool leaves_first;
+    uint32_t c; /* STRIP */
     /* STRIP: the largest numbers of characters `c` that are removed at the start and at the end of
      * a token */
     int64_t start, stop;

@@ -16,7 +16,7 @@ const char *fsdp_word_pattern_text(fsdp_word_pattern pattern);
 /* Return the pattern whose regular expression is `text`, or FSDP_WORDS_OTHER if there is none. */
 fsdp_word_pattern fsdp_word_pattern_find(const char *text);
 
-/* Return the position at which the word ends that begins at byte `at` of a text, at < length. The
- * text must be well-formed UTF-8. */
+/* Return the end of the word that begins at byte `at` of a text, at < length, as a position in
+ * bytes. The text must be well-formed UTF-8. */
 size_t fsdp_word_end(fsdp_word_pattern pattern, const fsdp_char_classes *classes, const char *text,
                      size_t at, size_t length);

@@ -405,8 +405,8 @@ static fsdp_status read_member(fsdp_regex_pattern *p, bool *is_character, uint32
     return FSDP_OK;
 }
 
-/* Add the character c to `o`. If a range that begins with c is at the pattern's position, add the
- * range instead. */
+/* Add the character c to `o`. If '-' and the last character of a range are at the pattern's
+ * position, add the range from c to this character instead. */
 static fsdp_status add_range(fsdp_regex_pattern *p, operand *o, uint32_t c)
 {
     const size_t before = p->at;

@@ -11,7 +11,7 @@ typedef struct fsdp_regex_pattern {
 } fsdp_regex_pattern;
 
 /* The following macros are contents of brackets in PCRE2's syntax. They have the characters of
- * Oniguruma's \s, \w and \h, and the characters that are not in \s. */
+ * Oniguruma's \s, \w, \d and \h, and the characters that are not in \s. */
 #define FSDP_REGEX_SPACE                                                                           \
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"          \
     "\\x{205F}\\x{3000}"

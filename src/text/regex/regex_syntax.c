@@ -115,8 +115,7 @@ static fsdp_status translate_group(translation *t)
     return open_options(t, start);
 }
 
-/* Close the groups that options without a colon have opened since the innermost other group was
- * opened. */
+/* Close the innermost open groups as long as they were opened by options without a colon. */
 static void close_options(translation *t)
 {
     while (t->depth > 0 && t->groups[t->depth - 1].of_an_option) {
