@@ -44,8 +44,8 @@ static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_
     return FSDP_OK;
 }
 
-/* Get the array `key`, which must have as many integers as input_ids. If the row does not have the
- * array, *items is not changed. */
+/* Get the array `key`, which must have as many integers as input_ids. The caller frees *items, also
+ * after a failure. If the row does not have the array, *items is not changed. */
 static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
                               int64_t **items)
 {

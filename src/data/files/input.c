@@ -186,8 +186,8 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
     return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
-/* If the bytes of the buffer are those after a gzip member, skip the zeros that pad the file. gzip
- * and Python's gzip skip them, too. */
+/* If a gzip member has ended, skip the zeros after it, which pad the file. gzip and Python's gzip
+ * skip them, too. */
 static fsdp_status skip_padding(fsdp_input *in)
 {
     if (in->kind != COMPRESSION_GZIP || in->in_frame)
