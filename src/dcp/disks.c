@@ -28,8 +28,9 @@ typedef struct finding {
     fsdp_group *group;
     char *parent, *name; /* parent and name of the folder, which need not exist */
     signal_file own, *all;
-    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q] is true if rank r
-                          * sees the file of rank q */
+    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q] is true if rank r,
+                          * the first rank of its host, sees the file of rank q. It is false for
+                          * the other ranks r, which do not look for files */
 } finding;
 
 /* ---- the files ------------------------------------------------------------------------------- */

@@ -56,7 +56,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
  *
  * fsdp_group_place_find_disks() finds out which ranks see the same directory (fsdp_disks_find()),
  * and fails if they must see the same one and do not. It is collective if the ranks are on several
- * hosts, and returns `mine` otherwise.
+ * hosts and place->is_there is false. In all other cases, it only returns `mine`, and all ranks are
+ * taken to see the same directory.
  *
  * fsdp_group_place_begin() is called on the leaders of the disks. It makes a temporary directory,
  * sets *target to it, and sets `dir` to its path. If place->is_there, it makes no directory: it
