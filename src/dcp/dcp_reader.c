@@ -780,8 +780,9 @@ static fsdp_status check_chunk(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return status;
 }
 
-/* Return true if this rank checks chunk number `chunk`, which is in file `i`. If some ranks do not
- * have the file, the rank that sends it to other ranks checks the chunk. */
+/* Return true if this rank checks chunk number `chunk`, which is in file `i`. If all ranks have the
+ * file, `first` and `step` decide (fsdp_dcp_reader_check_share()). If some ranks do not have it,
+ * the rank that sends it to other ranks checks the chunk. */
 static bool is_in_share(const fsdp_dcp_reader *reader, size_t i, size_t chunk, size_t first,
                         size_t step)
 {

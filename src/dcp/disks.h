@@ -39,7 +39,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_disks_find(fsdp_status mine, const char *path, 
 void fsdp_disks_fini(fsdp_disks *disks);
 /* Return true if `rank` is the leader of its disk. */
 bool fsdp_disks_leads(const fsdp_disks *disks, int rank);
-/* Return true if the ranks see the same folder. */
+/* Return true if `rank` and `other` see the same folder. */
 bool fsdp_disks_share(const fsdp_disks *disks, int rank, int other);
 /* Set `text` on each rank to the text that the leader of the rank's disk passes. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_disks_share_path(const fsdp_disks *disks, fsdp_group *group,

@@ -39,12 +39,12 @@ typedef struct fsdp_group_place {
 
 /* Write this rank's files into `dir`. Collective. */
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
-/* Make a temporary directory on rank 0, and call `write` for it on every rank. When `write` has
- * succeeded on all ranks, give the directory its final name. If any rank fails, remove the
- * directory. Collective; if one rank fails, all fail. `write` must itself ensure that it fails on
- * all ranks if it fails on one, because this function does not compare the results of the ranks.
- * The ranks meet twice (Note [Ranks meet three times] in dcp_writer.h), not counting meetings in
- * `write`.
+/* Make a temporary directory on rank 0, or on the leader of each disk if hosts have disks of their
+ * own, and call `write` for it on every rank. When `write` has succeeded on all ranks, give the
+ * directory its final name. If any rank fails, remove the directory. Collective; if one rank fails,
+ * all fail. `write` must itself ensure that it fails on all ranks if it fails on one, because this
+ * function does not compare the results of the ranks. The ranks meet twice (Note [Ranks meet three
+ * times] in dcp_writer.h), not counting meetings in `write`.
  *
  * @param mine  status of what this rank did before the call
  * @param group NULL: this rank writes alone */
