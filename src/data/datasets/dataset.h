@@ -67,7 +67,8 @@ void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 /* A range of rows of a dataset, for which fsdp_left_out_fn counts what is left out. */
 typedef struct fsdp_row_range {
     int64_t first, rows; /* the rows are [first, first + rows) */
-    int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
+    int64_t len; /* fsdp_left_out.cut_rows and cut_tokens count only the first `len` of these
+                  * rows */
 } fsdp_row_range;
 
 /* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted. A

@@ -219,8 +219,8 @@ static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, 
     FSDP_TRY(fsdp_tokenizer_encode(o->tokenizer, text, length, limit, ids));
     if (!cut || !limit || ids->len < (size_t)limit)
         return FSDP_OK;
-    /* the special and unknown tokens of the text were counted above; those behind the limit do not
-     * count */
+    /* The call above has counted the special and unknown tokens up to the limit. Those beyond the
+     * limit do not count. */
     const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
     fsdp_unknown_in_text *watched = fsdp_unknown_in_text_watch(NULL);
     const fsdp_status status = fsdp_tokenizer_encode(o->tokenizer, text, length, 0, &whole);
