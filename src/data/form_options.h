@@ -1,5 +1,5 @@
-/* Options of commands that say in which form the rows of a file are. `fsdp train` and `fsdp
- * evaluate` share them, so both read a file in the same way. */
+/* Command-line options that say in which form the rows of a data file are. `fsdp train` and `fsdp
+ * evaluate` share these options, so both read a file in the same way. */
 #pragma once
 #include <stddef.h>
 
@@ -86,7 +86,8 @@ extern const char *const fsdp_problem_type_choices[];
 void fsdp_form_options_derive(fsdp_form_options *form, const fsdp_options *options);
 /* Check the values. Returns FSDP_ERR_INVALID with the option's name. */
 FSDP_MUST_CHECK fsdp_status fsdp_form_options_check(const fsdp_form_options *form);
-/* Set the fields of *o that have an option. The values must have been checked. */
+/* Set the fields of *o that have an option here, except o->cleaning, which the caller sets. The
+ * values must have been checked. */
 void fsdp_form_options_apply(const fsdp_form_options *form, fsdp_dataset_options *o);
 /* Return FSDP_ERR_INVALID if the user asked for an option that has no effect on the rows. `uses` is
  * what fsdp_dataset_uses() returned for the dataset of `path`. */

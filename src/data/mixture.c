@@ -60,9 +60,9 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 }
 
 /* Return the part that has example `index` of the mixture, and set *row to the index of the
- * example's row in the dataset of this part. Also set *own to the draw with which the part must
- * read the row. The seed of this draw belongs to the part alone, and the epoch of the draw is that
- * of the part. */
+ * example's row in the dataset of this part. Also set *own to the seed and the epoch with which
+ * this dataset must be read: a seed that no other part uses, and the part's own epoch, which counts
+ * passes over the part's rows (Note [Mixtures]). */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {

@@ -488,8 +488,8 @@ static void limit_held_bytes(const fsdp_dcp_reader *reader)
 }
 
 /* Read those bytes of a remote chunk's archive that are before and after its data. Read the whole
- * archive if it has a plain value, or if its file has no checksums of blocks: the archive's own
- * checksum, which covers the whole chunk, is then verified. */
+ * archive if it is small, if it has a plain value, or if its file has no checksums of blocks: the
+ * archive's own checksum, which covers the whole chunk, is then verified. */
 static fsdp_status fetch_edges(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                const fsdp_dcp_chunk *chunk)
 {
@@ -670,6 +670,8 @@ static fsdp_status copy_remote(const wanted *w, const data_file *file, const fsd
     return FSDP_OK;
 }
 
+/* Copy the overlap of a box and a chunk to w->out, and verify the blocks that contain the
+ * overlap. */
 static fsdp_status copy_checked(const wanted *w, const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const overlap *o, const fsdp_checkpoint_entry *entry)
 {
@@ -778,8 +780,9 @@ static fsdp_status check_chunk(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return status;
 }
 
-/* Return true if this rank checks chunk number `chunk`, which is in file `i`. If some ranks do not
- * have the file, the rank that sends it to other ranks checks the chunk. */
+/* Return true if this rank checks chunk number `chunk`, which is in file `i`. If all ranks have the
+ * file, `first` and `step` decide (fsdp_dcp_reader_check_share()). If some ranks do not have it,
+ * the rank that sends it to other ranks checks the chunk. */
 static bool is_in_share(const fsdp_dcp_reader *reader, size_t i, size_t chunk, size_t first,
                         size_t step)
 {

@@ -67,6 +67,7 @@ void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
 const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
+/* Write this rank's file, and the file of its checksums. This needs no communication. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
 /* With these two functions, the caller sends the positions of all entries to rank 0, as bytes. On
  * every rank, own_positions() returns the positions of this rank's entries, and sets *bytes to

@@ -28,8 +28,9 @@ typedef struct finding {
     fsdp_group *group;
     char *parent, *name; /* parent and name of the folder, which need not exist */
     signal_file own, *all;
-    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q] is true if rank r
-                          * sees the file of rank q */
+    unsigned char *seen; /* [world_size * world_size] seen[r * world_size + q] is true if rank r,
+                          * the first rank of its host, sees the file of rank q. It is false for
+                          * the other ranks r, which do not look for files */
 } finding;
 
 /* ---- the files ------------------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ static int leader_of_host(const fsdp_group *group, int rank)
     return r;
 }
 
-/* Return true if the leaders of all hosts see the file of rank 0. */
+/* Return true if the first ranks of all hosts see the file of rank 0. */
 static bool all_see_the_first(const finding *f)
 {
     const int ranks = fsdp_group_world_size(f->group);
@@ -221,8 +222,8 @@ fsdp_status fsdp_disks_find(fsdp_status mine, const char *path, fsdp_group *grou
     fsdp_status status = fsdp_agree(group, mine == FSDP_OK ? open_finding(&f, path) : mine);
     if (status == FSDP_OK)
         status = find(&f, FSDP_OK, disks);
-    /* When the call above returns FSDP_OK on any rank, all leaders have already looked for the
-     * files. */
+    /* When find() returns FSDP_OK on any rank, the first ranks of all hosts have already looked for
+     * the files, so this rank's file is no longer needed. */
     remove_signal(&f);
     fsdp_free(f.parent);
     fsdp_free(f.name);

@@ -30,16 +30,16 @@ typedef struct fsdp_disks {
 } fsdp_disks;
 
 /* Find out which ranks see the same folder `path`. The parent of `path` is created if it does not
- * exist. If the ranks are on one host, this needs no communication, and `mine` is returned.
- * Otherwise it is collective, and if one rank passes an error as `mine` or fails, all ranks fail.
- * Returns FSDP_ERR_IO if hosts do not agree: host A sees a file of host B, but host B does not see
- * the file of host A. */
+ * exist. If the ranks are on one host, this needs no communication, and `mine` is returned. If they
+ * are on several hosts, the call is collective, and if one rank passes an error as `mine` or fails,
+ * all ranks fail. Returns FSDP_ERR_IO if hosts do not agree: host A sees a file of host B, but host
+ * B does not see the file of host A. */
 FSDP_MUST_CHECK fsdp_status fsdp_disks_find(fsdp_status mine, const char *path, fsdp_group *group,
                                             fsdp_disks *disks);
 void fsdp_disks_fini(fsdp_disks *disks);
 /* Return true if `rank` is the leader of its disk. */
 bool fsdp_disks_leads(const fsdp_disks *disks, int rank);
-/* Return true if the ranks see the same folder. */
+/* Return true if `rank` and `other` see the same folder. */
 bool fsdp_disks_share(const fsdp_disks *disks, int rank, int other);
 /* Set `text` on each rank to the text that the leader of the rank's disk passes. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_disks_share_path(const fsdp_disks *disks, fsdp_group *group,

@@ -39,12 +39,12 @@ typedef struct fsdp_group_place {
 
 /* Write this rank's files into `dir`. Collective. */
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
-/* Make a temporary directory on rank 0, and call `write` for it on every rank. When `write` has
- * succeeded on all ranks, give the directory its final name. If any rank fails, remove the
- * directory. Collective; if one rank fails, all fail. `write` must itself ensure that it fails on
- * all ranks if it fails on one, because this function does not compare the results of the ranks.
- * The ranks meet twice (Note [Ranks meet three times] in dcp_writer.h), not counting meetings in
- * `write`.
+/* Make a temporary directory on rank 0, or on the leader of each disk if hosts have disks of their
+ * own, and call `write` for it on every rank. When `write` has succeeded on all ranks, give the
+ * directory its final name. If any rank fails, remove the directory. Collective; if one rank fails,
+ * all fail. `write` must itself ensure that it fails on all ranks if it fails on one, because this
+ * function does not compare the results of the ranks. The ranks meet twice (Note [Ranks meet three
+ * times] in dcp_writer.h), not counting meetings in `write`.
  *
  * @param mine  status of what this rank did before the call
  * @param group NULL: this rank writes alone */
@@ -56,7 +56,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
  *
  * fsdp_group_place_find_disks() finds out which ranks see the same directory (fsdp_disks_find()),
  * and fails if they must see the same one and do not. It is collective if the ranks are on several
- * hosts, and returns `mine` otherwise.
+ * hosts and place->is_there is false. In all other cases, it only returns `mine`, and all ranks are
+ * taken to see the same directory.
  *
  * fsdp_group_place_begin() is called on the leaders of the disks. It makes a temporary directory,
  * sets *target to it, and sets `dir` to its path. If place->is_there, it makes no directory: it

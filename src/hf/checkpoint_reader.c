@@ -334,8 +334,9 @@ fsdp_status fsdp_checkpoint_unwrap_names(fsdp_checkpoint_reader *reader,
 
 /* ---- weights of Lit-LLaMA and LitGPT --------------------------------------------------------- */
 
-/* Copy the rows of `old` into the order of the part. Set *data to the copy, which the reader owns.
- * If the rows are adjacent in `old`, do not copy them, and set *data to the first of them. */
+/* Set *data to the rows of `old` that make up the part, in the order of the part. If these rows are
+ * adjacent in `old`, *data points into `old`. If they are not, *data is a copy, which the reader
+ * owns. */
 static fsdp_status order_rows(fsdp_checkpoint_reader *reader, const fsdp_checkpoint_entry *old,
                               const fsdp_lit_part *part, const void **data)
 {

@@ -10,8 +10,8 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* A name, and the name of the same tensor in Hugging Face's model. Names in a block lack
- * "transformer.h.N." and "model.layers.N.". */
+/* A name, and the name of the same tensor in Hugging Face's model. In the lists for a block,
+ * `from` lacks "transformer.h.N." and `to` lacks "model.layers.N.". */
 typedef struct renaming {
     const char *from, *to;
 } renaming;
@@ -241,7 +241,7 @@ static fsdp_status add_tensor(translation *t, size_t from)
     return refuse_name(t, whole);
 }
 
-/* Set t->prefix. Return FSDP_ERR_INVALID if only a part of the names has the prefix. */
+/* Set t->prefix. Return FSDP_ERR_INVALID if some names begin with the prefix and others do not. */
 static fsdp_status find_prefix(translation *t, size_t n)
 {
     static const char embedding[] = "transformer.wte.weight";

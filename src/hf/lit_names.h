@@ -11,8 +11,9 @@
  * - Older versions of LitGPT and Lit-GPT (attn.attn) have one group of rows for each key head: the
  *   query heads that use this key head, then the key head, then its value head.
  *
- * The embedding and the head may have more rows than the vocabulary, rounded up to a multiple of 64
- * or of 512. The additional rows belong to no token and are left out. */
+ * The embedding and the head may have more rows than the vocabulary has tokens: the size of the
+ * vocabulary is rounded up to a multiple of 64 or of 512. The additional rows belong to no token
+ * and are left out. */
 #pragma once
 #include <fsdp/hf.h>
 

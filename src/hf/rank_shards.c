@@ -43,7 +43,8 @@ fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, const char *path,
     return status;
 }
 
-/* Return true if a part does not begin at the first element of its tensor. */
+/* Return true if DCP_SHARDING_INFO, `info`, lists a part that does not begin at the first element
+ * of its tensor. */
 static bool has_offset(fsdp_json *info)
 {
     fsdp_json_node root = fsdp_json_root(info);

@@ -7,9 +7,9 @@ typedef struct fsdp_weights_writer fsdp_weights_writer;
 
 /* The files that a writer creates. A field other than `dir` that is 0 or NULL has its default. */
 typedef struct fsdp_weights_files {
-    const char *dir; /* an existing directory */
-    const char
-        *stem; /* the name of a file without ".safetensors", at most 30 bytes; NULL: "model" */
+    const char *dir;        /* an existing directory */
+    const char *stem;       /* what the names of the files begin with, before ".safetensors" or
+                               "-00001-of-0000N.safetensors"; at most 30 bytes; NULL: "model" */
     int64_t max_file_bytes; /* a new file begins if the next tensor would make the current file
                                larger than this; 0: 50e9, transformers' "50GB" */
     bool is_sparse; /* blocks of zeros become holes in the files, and no disk space is reserved */

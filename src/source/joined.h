@@ -12,7 +12,7 @@ typedef struct fsdp_joined_part {
     /* The archive that contains the part and its checksums; NULL if the file is not a torch.save
      * file. */
     fsdp_torch_archive *archive;
-    const fsdp_pickle_value *value;
+    const fsdp_pickle_value *value; /* the part's tensor in `archive`; NULL if `archive` is NULL */
 } fsdp_joined_part;
 
 typedef struct fsdp_joined {
@@ -24,6 +24,7 @@ typedef struct fsdp_joined {
     size_t width; /* bytes of an element */
 } fsdp_joined;
 
+/* Append a copy of *part. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
 /* Check that all parts have the same dtype, have as many dimensions as the tensor, and are within

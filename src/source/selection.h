@@ -37,7 +37,8 @@ bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const cha
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
  * true. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
-/* Apply `change` to all names of a selection. The selection must contain only a model. */
+/* Remove from all names of a selection what change->every_module and change->prefix describe.
+ * change->base_layer has no effect here. The selection must contain only a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_change(fsdp_selection *selection,
                                                   const fsdp_name_change *change);
 /* Sort the items by name, in byte order. */

@@ -57,11 +57,11 @@ typedef struct fsdp_source fsdp_source;
 /* Reports the progress of a tool: `done` of `total` items. `done` is 0 in the first call. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
-/* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps,
- * but does not read data. Returns FSDP_ERR_NOT_FOUND if `path` is not in any of the formats.
- * Returns FSDP_ERR_INVALID if `path` is a pipe, a device, one file of a DCP checkpoint, or a folder
- * that only contains checkpoints. Other errors are those of the readers, such as
- * fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
+/* Open the checkpoint `path`. The reader of its format checks bounds and shapes, and that the parts
+ * of each tensor cover it without overlaps, but does not read data. Returns FSDP_ERR_NOT_FOUND if
+ * `path` is not in any of the formats. Returns FSDP_ERR_INVALID if `path` is a pipe, a device, one
+ * file of a DCP checkpoint, or a folder that only contains checkpoints. Other errors are those of
+ * the readers, such as fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 /* Open only the list of items of a directory of torch.distributed.checkpoint, whose data files may
  * be missing. Neither tensors nor values can be read. */
@@ -82,11 +82,11 @@ typedef struct fsdp_source_placement {
 /* Get the placement of a tensor. Return false for a plain value, or if the format stores every
  * tensor whole. */
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to true if a file that contains an item or a part of one has holes
- * (fsdp_path_is_sparse()). */
+/* Set *is_sparse to true if at least one of the files that contain items, or parts of items, has
+ * holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
 /* Set *has to true if `path`, which must be a result of realpath(), is a file that contains an item
- * or a part of one. */
+ * or a part of an item. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_has_file(const fsdp_source *source, const char *path,
                                                  bool *has);
 size_t fsdp_source_count(const fsdp_source *source);
@@ -110,8 +110,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
 /* Read all bytes of the item and verify its checksums. If a checksum does not match, return
  * FSDP_ERR_FORMAT; the message names the file and the item. Nothing is read if the format has no
  * checksums (safetensors), or if the item is a plain value in a torch.save file. Nothing is read
- * either if the source is a folder with pytorch_model.bin files: open each of these files
- * instead. */
+ * either if the source is a folder with pytorch_model.bin files: to check these, the caller opens
+ * each of the files as a source of its own. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
 /* Verify the checksums of whole files if the format has them (block_sums.h). In torch.save files,
  * verify the checksums of all records that are not verified yet. Unlike fsdp_source_check(), this

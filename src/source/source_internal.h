@@ -72,8 +72,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* Open the source and list its items. The path and the format of the source must be set. There is
- * one function for each format. On failure, fsdp_source_close() frees what was opened. */
+/* Open the source and list its items. The path and the format of the source must be set. Each
+ * function is for one format. fsdp_source_open_dcp_names() does not open the data files
+ * (fsdp_source_open_names()). On failure, fsdp_source_close() frees what was opened. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp_names(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);

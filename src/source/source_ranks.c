@@ -48,10 +48,10 @@ static char *path_of_rank(const char *path, size_t width, size_t rank)
                               rank, name + at + digits);
 }
 
-/* Set *width to the smallest number of digits with which the file names of all ranks can be
- * written. If the number in `path` begins with a zero, *width is its number of digits. Otherwise,
- * the numbers of smaller ranks may still have leading zeros: "rank_00" to "rank_10". In this case,
- * look for the file of rank 0 with 1, 2, 3, ... digits. */
+/* Set *width to the minimum number of digits of a rank in the file names; shorter numbers get
+ * leading zeros. If the number in `path` begins with a zero, *width is its number of digits. If it
+ * does not, the numbers of smaller ranks may still have leading zeros: "rank_00" to "rank_10". In
+ * this case, look for the file of rank 0 with 1, 2, 3, ... digits. */
 static fsdp_status find_width(const char *path, size_t *width)
 {
     const char *name = fsdp_path_name(path);

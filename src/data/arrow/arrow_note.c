@@ -7,7 +7,8 @@
 #include "src/base/str.h"
 
 /* Return the model's name of a class, or NULL if the model has no name for the class. If a model
- * has no names, transformers names its classes LABEL_0, LABEL_1, ... */
+ * has no names, transformers names its classes LABEL_0, LABEL_1, ..., so such names do not count.
+ */
 static const char *name_of_class(const fsdp_dataset_options *o, size_t class)
 {
     const char *name =

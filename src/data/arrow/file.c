@@ -18,7 +18,7 @@ enum {
     HEAD_BYTES = 8,    /* the magic at the beginning, padded */
     FOOTER_TAIL = 10,  /* bytes at the end of the file format: the size of the footer, and the
                         * magic */
-    SHOWN_BYTES = 4096 /* size of the part of a file from which its kind is recognized */
+    SHOWN_BYTES = 4096 /* number of bytes after the end of a stream that check_tail() looks at */
 };
 
 static const int64_t max_rows = (int64_t)1 << 40;
@@ -37,8 +37,8 @@ typedef struct dictionary_entry {
     uint64_t offset;
     int64_t rows;
     bool is_delta;
-    size_t version; /* index of the first batch of this version */
-    int64_t first;  /* index of the batch's first value in its version */
+    size_t version; /* index in fsdp_arrow_file.dictionaries of the first batch of this version */
+    int64_t first;  /* index, among the values of this version, of the batch's first value */
 } dictionary_entry;
 
 typedef struct dictionary_field {
@@ -252,8 +252,9 @@ static fsdp_status index_dictionaries(fsdp_arrow_file *f)
 
 /* ---- opening a stream ---- */
 
-/* Return an error if bytes other than zeros follow the end of the stream. Reading stops there, so
- * rows after the end would be lost silently. */
+/* Return an error if bytes other than zeros follow the end of the stream, which is at offset `end`.
+ * Reading stops there, so rows after the end would be lost silently. Only the first SHOWN_BYTES
+ * bytes after the end are looked at. */
 static fsdp_status check_tail(const fsdp_arrow_file *f, uint64_t end)
 {
     static const unsigned char marker[PREFIX_BYTES] = {0xff, 0xff, 0xff, 0xff};

@@ -30,8 +30,9 @@ bool fsdp_is_arrow_path(const char *path);
 /* Return true if `path` is the folder of a DatasetDict with a split for validation (not "test"). */
 bool fsdp_arrow_has_validation(const char *path);
 
-/* Open a folder, an Arrow file, or the files that match a pattern ("dir/" followed by "*.arrow").
- * Files are not opened. */
+/* Find the Arrow files of `path`, which is a folder, an Arrow file, or a pattern ("dir/" followed
+ * by "*.arrow"). The JSON files of a folder are read, but the Arrow files are not opened. On
+ * success, the caller frees *out with fsdp_arrow_folder_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_folder_open(const char *path, fsdp_arrow_split split,
                                                    fsdp_arrow_folder *out);
 void fsdp_arrow_folder_fini(fsdp_arrow_folder *folder);

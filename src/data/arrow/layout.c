@@ -66,7 +66,8 @@ static size_t count_buffers(const fsdp_arrow_field *f, bool is_index, int versio
     return 2;
 }
 
-/* The nodes and buffers of a message that have not been assigned yet. */
+/* How far the assignment has come. `node`, `buffer` and `variadic` are the indices of the first
+ * items of message->nodes, message->buffers and message->variadic that have not been assigned. */
 typedef struct cursor {
     const fsdp_arrow_message *message;
     const unsigned char *body;
@@ -106,7 +107,7 @@ static fsdp_status take_buffer(cursor *c, const fsdp_arrow_field *f, fsdp_arrow_
     return FSDP_OK;
 }
 
-/* Assign the data buffers of a view. */
+/* Assign the data buffers of a field whose values are views. */
 static fsdp_status take_data(cursor *c, const fsdp_arrow_field *f, fsdp_arrow_layout *layout,
                              fsdp_arrow_array *array)
 {

@@ -83,7 +83,7 @@ typedef struct fsdp_arrow_schema {
 void fsdp_arrow_schema_fini(fsdp_arrow_schema *schema);
 
 typedef struct fsdp_arrow_node {
-    int64_t length, null_count;
+    int64_t length, null_count; /* number of values of one field in a batch, and of nulls in them */
 } fsdp_arrow_node;
 
 typedef struct fsdp_arrow_range {
@@ -110,7 +110,8 @@ typedef struct fsdp_arrow_message {
     int64_t rows;              /* rows of the batch, at least 0 */
     fsdp_arrow_node *nodes;    /* [n_nodes], owned; their values are not checked */
     fsdp_arrow_range *buffers; /* [n_buffers], owned; their values are not checked */
-    int64_t *variadic;         /* [n_variadic], owned; their values are not checked */
+    int64_t *variadic; /* [n_variadic] number of data buffers of each field of views; owned; their
+                          values are not checked */
     size_t n_nodes, n_buffers, n_variadic;
     fsdp_arrow_codec codec;
     int64_t dictionary_id; /* DICTIONARY_BATCH */

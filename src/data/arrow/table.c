@@ -283,7 +283,8 @@ static fsdp_status read_row(const fsdp_arrow_table *t, const shards *all, int64_
     return fsdp_arrow_row_read(t->cache, s->file, row - s->first, s->wanted, doc);
 }
 
-/* Set *row to entry `index` of the indices: the number of the row in the data files. */
+/* Set *row to the number that row `index` of the table has in the data files. This is entry `index`
+ * of the indices, or `index` itself if there are no indices. */
 static fsdp_status read_index(const fsdp_arrow_table *t, int64_t index, int64_t *row)
 {
     fsdp_json *doc;

@@ -29,6 +29,7 @@ bool fsdp_arrow_table_has(const fsdp_arrow_table *table, const char *column);
 /* Return a list of the columns that rows lack because their types cannot be read, such as "'when'
  * (timestamp)". The table owns the text. Return NULL if there are no such columns. */
 const char *fsdp_arrow_table_left_out(const fsdp_arrow_table *table);
-/* Get the node with the names of a ClassLabel column, an array of texts. It has kind
- * FSDP_JSON_NONE if the column is not a ClassLabel. The node belongs to the table. */
+/* Return the names of the classes of a ClassLabel column, as a node that is an array of texts. If
+ * the column is not a ClassLabel, the node has kind FSDP_JSON_NONE. The node belongs to the table.
+ */
 fsdp_json_node fsdp_arrow_table_class_names(const fsdp_arrow_table *table, const char *column);

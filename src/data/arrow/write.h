@@ -13,7 +13,8 @@
 #include "src/base/io.h"
 #include "src/data/arrow/write_column.h"
 
-/* A column of the rows. Its texts are needed only during fsdp_arrow_writer_begin_split(). */
+/* A column of the rows. The strings to which it points are needed only during
+ * fsdp_arrow_writer_begin_split(). */
 typedef struct fsdp_arrow_column {
     const char *name;
     fsdp_arrow_column_type type;

@@ -49,7 +49,8 @@ enum {
     FSDP_ARROW_MAX_BUFFERS_WRITTEN = 4 /* buffers of a column */
 };
 
-/* Get the nodes and the buffers of the column in the form that a batch has. *n_nodes and *n_buffers
- * are set to their numbers. */
+/* Set `nodes` [FSDP_ARROW_MAX_NODES_WRITTEN] and `buffers` [FSDP_ARROW_MAX_BUFFERS_WRITTEN] to the
+ * nodes and the buffers that the column has in a batch. *n_nodes and *n_buffers are set to their
+ * numbers. The buffers point into *column. */
 void fsdp_arrow_pending_layout(const fsdp_arrow_pending *column, fsdp_arrow_node *nodes,
                                size_t *n_nodes, fsdp_arrow_buffer *buffers, size_t *n_buffers);

@@ -89,7 +89,8 @@ static bool splits_more_rows(const split *s, const split *best)
     return same * best_rows > best_same * rows;
 }
 
-/* Return true if `s` splits a file into columns, better than `best` does. */
+/* Return true if `s` splits the header into several fields and most rows into as many, and if
+ * `best` does not, or does so for a smaller part of the rows. */
 static bool is_better(const split *s, const split *best)
 {
     if (s->fields < 2 || (s->rows && s->same * 2 <= s->rows))
@@ -99,6 +100,8 @@ static bool is_better(const split *s, const split *best)
     return splits_more_rows(s, best);
 }
 
+/* Set *delimiter to the candidate that splits the rows best (is_better()), or to the usual
+ * delimiter if no candidate splits them. */
 static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_format *format,
                          const char delimiters[N_DELIMITERS], char *delimiter)
 {
@@ -118,8 +121,8 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
 
 /* Set *fitting to the delimiter with which fits() accepts the header. If fits() accepts the header
  * with several delimiters, choose the one with which most rows have as many fields as the header.
- * If fits() accepts none, set *fitting to 0. The caller then opens the file again with the usual
- * delimiter, and returns the error that this gives. */
+ * If fits() accepts the header with no delimiter, set *fitting to 0. The caller then uses guess().
+ */
 static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
                                 const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
                                 void *arg, char *fitting)

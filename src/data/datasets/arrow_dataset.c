@@ -24,7 +24,7 @@ enum {
 
 typedef struct arrow_dataset {
     fsdp_arrow_table *table;
-    fsdp_dataset_options options; /* its texts are copies that this struct owns */
+    fsdp_dataset_options options; /* the texts that own_options() copies are owned by this struct */
     char **class_names;           /* [options.num_classes], owned; options.class_names is this
                                      array */
     int32_t eos;                  /* the id of </s>; -1: unknown */
@@ -94,8 +94,9 @@ static void free_options(arrow_dataset *d)
 
 /* ---- rows ---- */
 
-/* If `status` may mean that a row lacks a key, append to the error message the columns that cannot
- * be read, and return FSDP_ERR_FORMAT. Otherwise return `status`. */
+/* If `status` may mean that a row lacks a key, append to the error message why a column may be
+ * missing (its type cannot be read, or set_format() did not choose it), and return FSDP_ERR_FORMAT.
+ * Otherwise return `status`. */
 static fsdp_status explain_missing(const arrow_dataset *d, fsdp_status status)
 {
     if (status != FSDP_ERR_NOT_FOUND &&

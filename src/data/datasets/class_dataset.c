@@ -27,7 +27,8 @@ typedef struct class_dataset {
     place *places;
     size_t len, cap;
     bool pairs;
-    fsdp_example checked; /* its targets are used to check labels while the file is opened */
+    fsdp_example checked; /* scratch: labels are written to its targets, to check them while the
+                             file is opened */
     char **class_names;   /* [options.num_classes]; only if labels are read with each row */
     char *note;           /* the text that fsdp_dataset_note() returns, or NULL */
 } class_dataset;

@@ -17,7 +17,7 @@ struct fsdp_dataset {
     fsdp_left_out_fn *left_out; /* NULL: see fsdp_dataset_set_left_out() */
     fsdp_get_cut_fn *get_cut;   /* NULL: no row is cut */
     char *file;                 /* see fsdp_dataset_set_file(); owned; NULL: not set */
-    fsdp_file_rows file_rows;   /* in_split 0: see fsdp_dataset_set_file_rows() */
+    fsdp_file_rows file_rows;   /* in_split is 0 until fsdp_dataset_set_file_rows() is called */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)

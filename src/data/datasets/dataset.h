@@ -67,7 +67,8 @@ void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 /* A range of rows of a dataset, for which fsdp_left_out_fn counts what is left out. */
 typedef struct fsdp_row_range {
     int64_t first, rows; /* the rows are [first, first + rows) */
-    int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
+    int64_t len; /* fsdp_left_out.cut_rows and cut_tokens count only the first `len` of these
+                  * rows */
 } fsdp_row_range;
 
 /* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted. A
@@ -98,7 +99,7 @@ void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
 typedef fsdp_status fsdp_get_cut_fn(void *self, int64_t index, fsdp_example *example, int64_t *cut);
 void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
 /* Like fsdp_dataset_get(), but also set *cut to the number of ids that the limits of the options
- * removed; 0 if the dataset has no function for it. */
+ * removed. *cut is 0 if fsdp_dataset_set_get_cut() was not called for the dataset. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
 /* Call get_cut() for rows [first, first + len) of `self`, and add to *sum: the number of these
@@ -117,21 +118,22 @@ void fsdp_left_out_add_unknown(fsdp_left_out *sum, int64_t row, const fsdp_unkno
 /* Add the numbers of *part to *sum. */
 void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part);
 /* Set the path of the file that the dataset reads, for fsdp_left_out.special_file and unknown_file.
- * Call it if the dataset is one of several. The path is copied. */
+ * Call this function only if the data are in several files, each with a dataset of its own. The
+ * path is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_set_file(fsdp_dataset *dataset, const char *path);
 
-/* The rows or documents of files of which the rows of a dataset were made. */
+/* How many rows or documents of files were used to make the rows of a dataset. */
 typedef struct fsdp_file_rows {
     int64_t count;      /* rows or documents that the dataset uses */
     int64_t in_split;   /* rows or documents in options->split, before options->max_samples */
     bool are_documents; /* documents of plain text; otherwise rows */
 } fsdp_file_rows;
 
-/* Return the rows of files that the dataset uses. Their number differs from fsdp_dataset_len() if
+/* Return how many rows of files the dataset uses. This number differs from fsdp_dataset_len() if
  * the rows were joined. */
 fsdp_file_rows fsdp_dataset_file_rows(const fsdp_dataset *dataset);
-/* Set the result of fsdp_dataset_file_rows(). Until this is called, the rows of the dataset are
- * rows of files. */
+/* Set the result of fsdp_dataset_file_rows(). Until this is called, the result is that each row of
+ * the dataset is one row of a file. */
 void fsdp_dataset_set_file_rows(fsdp_dataset *dataset, fsdp_file_rows rows);
 
 /* Restrict the dataset to rows [first, first + len). */

@@ -44,8 +44,8 @@ static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_
     return FSDP_OK;
 }
 
-/* Get the array `key`, which must have as many integers as input_ids. If the row does not have the
- * array, *items is not changed. */
+/* Get the array `key`, which must have as many integers as input_ids. The caller frees *items, also
+ * after a failure. If the row does not have the array, *items is not changed. */
 static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
                               int64_t **items)
 {
@@ -499,7 +499,8 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    /* A key with such a character is written with an escape in the row. */
+    /* A key with such a character is written with an escape in the row, and
+     * fsdp_json_find_text() does not find such keys. */
     for (const char *at = key; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;

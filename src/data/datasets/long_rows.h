@@ -1,6 +1,6 @@
-/* Rows that pack_dataset.c cuts into many pieces. Their ids and labels are kept in a file without a
- * name, so that reading a piece does not tokenize the whole row again, and memory does not depend
- * on the length of the rows. */
+/* Rows that pack_dataset.c cuts into many pieces (Note [Packing] in pack_dataset.c). Their ids and
+ * labels are kept in a file without a name, so that reading a piece does not tokenize the whole row
+ * again, and memory does not depend on the length of the rows. */
 #pragma once
 #include <fsdp/data.h>
 

@@ -17,7 +17,7 @@
 #include "src/data/datasets/dataset.h"
 
 typedef struct masked_dataset {
-    fsdp_dataset *rows;
+    fsdp_dataset *rows; /* owned */
     fsdp_masking masking;
     int64_t vocab_size;
     uint8_t *is_special; /* [vocab_size] */

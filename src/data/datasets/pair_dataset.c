@@ -37,7 +37,7 @@ typedef struct pair_dataset {
     place *places;
     size_t len, cap;
     /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index in the
-     * dataset of the row after it. In ascending order. */
+     * dataset of the row after it. In ascending order. Empty if `titles` chose the rows. */
     int64_t *skipped;
     size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
@@ -219,8 +219,8 @@ static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, 
     FSDP_TRY(fsdp_tokenizer_encode(o->tokenizer, text, length, limit, ids));
     if (!cut || !limit || ids->len < (size_t)limit)
         return FSDP_OK;
-    /* the special and unknown tokens of the text were counted above; those behind the limit do not
-     * count */
+    /* The call above has counted the special and unknown tokens up to the limit. Those beyond the
+     * limit do not count. */
     const fsdp_special_in_text counted = *fsdp_special_in_text_of_thread();
     fsdp_unknown_in_text *watched = fsdp_unknown_in_text_watch(NULL);
     const fsdp_status status = fsdp_tokenizer_encode(o->tokenizer, text, length, 0, &whole);
@@ -232,8 +232,8 @@ static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, 
     return status;
 }
 
-/* Encode the source or, if is_target is true, the target of a pair. Say in
- * fsdp_unknown_in_text_watched() which of them has unknown tokens. */
+/* Encode the source or, if is_target is true, the target of a pair. If the text has unknown tokens,
+ * set in_source or in_target of fsdp_unknown_in_text_watched(). */
 static fsdp_status encode_side(const fsdp_dataset_options *o, const char *text, size_t length,
                                bool is_target, fsdp_token_list *ids, int64_t *cut)
 {

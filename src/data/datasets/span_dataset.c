@@ -1,5 +1,6 @@
 /* Opens texts or token files as a dataset for span corruption (Note [Span corruption] in
- * span_corruption.c). The tokens are divided into rows of equal length. Each row is one piece. */
+ * span_corruption.c). The tokens are divided into rows of equal length. A row is the piece of text
+ * from which one example is made (span_corruption.h). */
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/rows_form.h"
 

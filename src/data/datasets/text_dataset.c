@@ -45,8 +45,8 @@ static fsdp_status take_percent(fsdp_dataset *dataset, const char *path,
 }
 
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
- * and the rest is for training. With options->validation_percent, call take_percent(). Called only
- * if there are no lists of titles. */
+ * and the rest is for training. If options->validation_percent is set, take_percent() decides
+ * instead which rows these are. Called only if no list of titles (rows/titles.h) chose the rows. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {
@@ -84,8 +84,8 @@ static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options 
                      : fsdp_pair_dataset_open(file->path, file->form, file->titles, &all, out);
 }
 
-/* Fill in *file, which says how to open the file. Set *titles to the path of the list of titles
- * that file->titles points to, if there is one; the caller owns it. */
+/* Find out how the file `path` must be opened, and fill in *file. If there is a list of titles for
+ * the split, set *titles and file->titles to its path, which the caller frees. */
 static fsdp_status examine(const char *path, const fsdp_dataset_options *options, text_file *file,
                            char **titles)
 {
@@ -108,7 +108,8 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     return FSDP_OK;
 }
 
-/* Open one file. *has_lists says whether lists of titles have chosen the rows of the split. */
+/* Open one file. Set *has_lists to true if a list of titles chose the rows of the split, otherwise
+ * to false. */
 static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_lists,
                              fsdp_dataset **out)
 {

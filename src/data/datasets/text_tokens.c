@@ -168,8 +168,9 @@ static fsdp_status append_plain_text(const char *path, const fsdp_path_list *fil
 
 /* ---- the functions of text_tokens.h ---- */
 
-/* Set *plain to true if the file is plain text, and to false if it has rows. If the name of the
- * file does not decide, the file is plain text if an option for plain text is given or if the
+/* Set *plain to true if the file is plain text, and to false if it has rows. The file has rows if
+ * its name is that of a file of CSV or JSON, or if it begins like JSON. Any other file is plain
+ * text if its name says so (fsdp_is_plain_text_name()), if options->documents is given, or if the
  * objective is span corruption. */
 static fsdp_status is_plain_file(const char *path, const fsdp_dataset_options *options, bool *plain)
 {

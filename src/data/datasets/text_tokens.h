@@ -12,7 +12,7 @@
  * fsdp_dataset_note(), or to NULL if there is nothing to say. The text says how many texts contain
  * special tokens, and how many contain unknown characters. For CSV and JSON, it begins with the
  * note of the rows, which says for example which columns are not used. The caller frees *note.
- * *rows is set to the texts that were read. Error messages contain file and line. */
+ * *rows is set to the number of texts that were read. Error messages contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note,
                                              fsdp_file_rows *rows);

@@ -254,7 +254,7 @@ static fsdp_status mixed_kinds(const char *folder, const char *a, const char *b)
                       folder, a, b, folder, strrchr(a, '.'));
 }
 
-/* Return true if a file of this name is a file of texts, as files in a folder are. */
+/* Return true if a file of this name is read as a file of texts when its folder is given. */
 static bool is_text_name(const char *name)
 {
     const fsdp_name_kind kind = fsdp_name_kind_of(name);

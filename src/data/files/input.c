@@ -186,8 +186,8 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
     return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
-/* If the bytes of the buffer are those after a gzip member, skip the zeros that pad the file. gzip
- * and Python's gzip skip them, too. */
+/* If a gzip member has ended, skip the zeros after it, which pad the file. gzip and Python's gzip
+ * skip them, too. */
 static fsdp_status skip_padding(fsdp_input *in)
 {
     if (in->kind != COMPRESSION_GZIP || in->in_frame)
@@ -273,7 +273,8 @@ static fsdp_status missing_file(const char *path)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s%s", path, strerror(ENOENT), hint);
 }
 
-/* Return the error for standard input or a pipe where data are read more than once. */
+/* Return the error for standard input or a pipe that was given for data that are read more than
+ * once. */
 static fsdp_status read_only_once(const char *path, const char *what)
 {
     return fsdp_error(FSDP_ERR_INVALID,
@@ -346,7 +347,8 @@ static fsdp_status open_any(fsdp_input *in, const char *path)
     return status;
 }
 
-/* Open a file that is not a stream. Opening a named pipe would wait for its writer. */
+/* Open a file, and refuse a stream. A stream is refused before it is opened, because opening a
+ * named pipe would wait for its writer. */
 static fsdp_status open_again(fsdp_input *in, const char *path)
 {
     if (is_stream(path))

@@ -26,7 +26,7 @@ bool fsdp_split_is_evaluation(const char *name);
  * If `validation` is false, return true if the name has the word "train" or "training". */
 bool fsdp_split_is_named(const char *name, bool validation);
 /* Return name `i` of the names that a split for validation may have, in order of preference:
- * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. They are compared
- * with the whole name of a split of a DatasetDict, or of a file or folder next to one with the name
- * "train". */
+ * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. A split of a
+ * DatasetDict, or a file or folder next to one with the name "train", is for validation only if its
+ * whole name is one of these names. */
 const char *fsdp_validation_name(size_t i);

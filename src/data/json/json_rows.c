@@ -67,7 +67,8 @@ static fsdp_status read_more(scanner *s)
     return FSDP_OK;
 }
 
-/* Return the next byte without taking it, or -1 at the end of the file. */
+/* Return the next byte without taking it. Return -1 at the end of the file, or if reading has
+ * failed; s->status is then an error. */
 static int peek(scanner *s)
 {
     if (s->at == s->len && !s->ended && s->status == FSDP_OK)

@@ -18,10 +18,10 @@ typedef struct fsdp_unused_keys {
     bool more; /* some unused keys did not fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle a key of `row` that is not used. `value` has the name and the value of the key. The key
- * may be an argument of a model or a weight of the loss. If, in addition, its value would have an
- * effect, the key is refused: the result is FSDP_ERR_FORMAT, with a message that contains the key.
- * Any other key is added to *unused, with its line. */
+/* Handle a key of `row` that is not used. `value` has the name and the value of the key. If the key
+ * is an argument of a model or a weight of the loss, and its value would have an effect, the key is
+ * refused: the result is FSDP_ERR_FORMAT, with a message that contains the key. Any other key is
+ * added to *unused, with its line. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
 /* Add an unused key to *unused. Unlike fsdp_unused_key(), this function does not look at the value

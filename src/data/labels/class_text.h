@@ -22,6 +22,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_of_label(const fsdp_dataset_options *opti
  * options->problem_type requires. (label_numbers.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *options,
                                                const char *label, fsdp_example *example);
+/* Like fsdp_label_numbers(), for a label that is a value of JSON. (label_numbers.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *options,
                                                        fsdp_json_node label, fsdp_example *example);
 /* If `label` is a whole number, or several separated by commas, such as "3, 14", return how many
@@ -38,7 +39,8 @@ typedef struct fsdp_found_labels {
     char **names;    /* [classes], sorted by strcmp() or in the order of the ClassLabel; NULL:
                         labels are numbers */
     fsdp_problem_type problem_type;
-    fsdp_label_lists lists; /* MULTI_LABEL: what lists of numbers are; otherwise AUTO */
+    fsdp_label_lists lists; /* MULTI_LABEL: what the numbers in lists mean; AUTO for other problem
+                               types */
     int64_t rows;           /* number of rows */
 } fsdp_found_labels;
 

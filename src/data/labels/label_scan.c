@@ -438,8 +438,8 @@ static void scan_fini(scan *s)
     free_names(s->class_names, s->n_class_names);
 }
 
-/* Scan all labels. If some labels are lists, scan again, so that all labels are read as lists: then
- * "3" and "3,14" are lists, too. */
+/* Scan all labels. If some labels are lists and others are not, scan again with the problem type
+ * MULTI_LABEL, so that all labels are read as lists: then "3" and "3,14" are lists, too. */
 static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *options)
 {
     const scan empty = {

@@ -29,8 +29,8 @@ fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, cons
                                        bool with_advice, const fsdp_csv_row *header);
 
 /* Return the first column that the options name and that has() does not find, or NULL. If there is
- * such a column, the error should name it. The default of another column may depend on it, so that
- * column may be missing only as a consequence. */
+ * such a column, the error should name this column, and not a default column that is missing, too:
+ * the default of one column may depend on what the options say about another one. */
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
                                       const void *row);
 /* Like fsdp_first_unknown_column(), but if has() finds all columns that the options name, return

@@ -31,17 +31,18 @@ enum {
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 
-/* Return true if `path` ends with ".csv", in upper or lower case. */
+/* Return true if `path` has the name of a file of CSV: FSDP_NAME_CSV in file_names.h. */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to true if the file `path` contains JSON, otherwise to false. The ending of the file's
- * name decides. If the ending is unknown, the first bytes of the file decide. */
+/* Set *is to true if the file `path` contains JSON, otherwise to false. If the name of the file is
+ * that of a file of JSON or CSV (file_names.h), the name decides. Otherwise, the first bytes of the
+ * file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 /* Like fsdp_is_jsonl_path(), but only the first bytes of an open file decide. Afterwards, the input
  * is at its first byte again. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_is_json(fsdp_input *input, bool *is);
 /* Set *form to the form of a file of rows, which for Arrow may also be a folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form);
-/* Return the flags FSDP_USES_* that all files of this form have. */
+/* Return the flags FSDP_USES_* of the options that have an effect on every file of this form. */
 unsigned fsdp_rows_form_uses(fsdp_rows_form form);
 /* Examine the first row. Set *ids to true if it has input_ids, and *texts to true if it has texts
  * instead. Rows of CSV always have texts. If `path` is the folder of a DatasetDict, `validation`

@@ -185,8 +185,8 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
     return check_first_keys(r, row, options);
 }
 
-/* Return FSDP_ERR_FORMAT instead of FSDP_ERR_NOT_FOUND, because a row that lacks a key is
- * malformed. */
+/* Return `status`, but FSDP_ERR_FORMAT instead of FSDP_ERR_NOT_FOUND, because a row that lacks a
+ * key is malformed. */
 static fsdp_status missing(fsdp_status status)
 {
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
