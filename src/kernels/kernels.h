@@ -393,7 +393,7 @@ typedef struct fsdp_float8_gemm_args {
     fsdp_float8_format a_format, b_format;
     bool trans_a, trans_b;
     /* NULL, or the only scale of each operand, in memory of the device. With scales, C becomes
-     * beta * C + sums * (1 / a_scale) * (1 / b_scale). Without scales, the result is that of
+     * beta * C + sums * (1 / a_scale) * (1 / b_scale). Without scales, C becomes the sums, as with
      * FSDP_DTYPE_BF16. */
     const float *a_scale, *b_scale;
     void *c;

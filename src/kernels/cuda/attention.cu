@@ -274,7 +274,7 @@ extern "C" fsdp_status fsdp_cuda_attention(fsdp_kernel_context *context,
                                            const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, false);
     FSDP_TRY(upload_tiles(c, args, kernels, false, &p));
@@ -310,7 +310,7 @@ extern "C" fsdp_status fsdp_cuda_attention_backward(fsdp_kernel_context *context
                                                     const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     add_gradients(args, &p);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, true);

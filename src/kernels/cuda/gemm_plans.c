@@ -54,7 +54,8 @@ struct fsdp_gemm_plan {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool has_bias;
-    /* If cublasLt has no algorithm for this product, the reason; else CUBLAS_STATUS_SUCCESS. */
+    /* The reason why cublasLt has no algorithm for this product, or CUBLAS_STATUS_SUCCESS if it has
+     * one. */
     cublasStatus_t refusal;
 };
 

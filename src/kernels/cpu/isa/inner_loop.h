@@ -24,7 +24,8 @@
  * (sanitizer/asan_interface.h). */
 void *__asan_region_is_poisoned(void *begin, size_t bytes);
 
-/* Access the first byte that may not be accessed, so that ASan reports it. */
+/* If the range has bytes that may not be accessed, access the first of them, so that ASan reports
+ * it. */
 static inline void fsdp_check_read(const void *begin, int64_t bytes)
 {
     const volatile char *bad = __asan_region_is_poisoned((void *)(uintptr_t)begin, (size_t)bytes);
