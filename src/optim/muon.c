@@ -116,7 +116,7 @@ typedef struct work {
     /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
      * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
-    /* The same in host memory, in which ranks exchange matrices. */
+    /* Copies of shard, mine and other in host memory, in which ranks exchange matrices. */
     fsdp_host_copy host_shard, host_mine, host_other;
     fsdp_newton_schulz iteration;
 } work;
