@@ -67,8 +67,8 @@ typedef struct fsdp_tile_block {
 typedef struct fsdp_cpu_tiles {
     /* true: bf16 is packed as float32, so a lane has one element, and A must be packed */
     bool widens;
-    bool amx;           /* true: the functions use AMX (Note [Panels for AMX]), and only for bf16 */
-    int64_t rows;       /* rows of a tile of C; the first row of each task is a multiple of this */
+    bool amx;     /* true: the functions use AMX (Note [Panels for AMX]) and multiply only bf16 */
+    int64_t rows; /* rows of a tile of C; the first row of each task is a multiple of this */
     int64_t columns;    /* columns of a tile; the first column of each task is a multiple of this */
     int64_t most_depth; /* maximum lanes in a split of k */
     /* Used instead of most_depth if k is at least FSDP_TILE_LONG_K. Such a k has several splits in

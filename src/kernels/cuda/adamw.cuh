@@ -65,7 +65,7 @@ enum {
 /* What the random numbers of a tensor depend on. */
 struct rounding {
     uint64_t keys[N_ROUNDED]; /* the key of each array */
-    int64_t first;            /* the index of element 0 in the whole parameter */
+    int64_t first;            /* index of the shard's element 0 in the whole parameter */
 };
 
 static inline rounding rounding_of(const fsdp_adamw_args *a)

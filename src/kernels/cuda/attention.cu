@@ -23,9 +23,9 @@ enum {
     BIAS_SLICES = 32
 };
 
-/* For each tile, the kernel d_q has written n_parts rows of sums over diagonals; see Note [Parts of
- * the bias gradient] in attention.cuh. Return the sum, over the rows of one tile, of the entry for
- * the distance `at` = key - (query - tile.first). */
+/* The kernel d_q has written n_parts rows of sums over diagonals for each tile; see Note [Parts of
+ * the bias gradient] in attention.cuh. Each row may have an entry for the distance `at` = key -
+ * (query - tile.first). Return the sum of these entries for one tile. */
 FSDP_DEVICE float sum_of_parts(const attention_params &p, const attention_tile &tile,
                                const float *part, int q_tile, int step, int n_parts, int at)
 {

@@ -125,8 +125,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* For each column of x, set most[column] to the maximum of most[column] and the bits of the
- * column's magnitudes. A thread reads GROUP columns. From BLOCK_ROWS rows, it reads every ROWS-th
- * one. */
+ * column's magnitudes. A block processes BLOCK_ROWS rows at a time. Each of its threads reads GROUP
+ * columns of every ROWS-th one of these rows. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     largest_of_columns(unsigned *most, const T *x, int64_t rows, int64_t columns, bool vectors)
@@ -155,7 +155,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same as fsdp_float8_scale(). */
+/* Return the same scale as fsdp_float8_scale(). `most` has the bits of the largest magnitude. */
 FSDP_DEVICE float scale_of(fsdp_float8_format format, uint32_t most, bool power_of_2)
 {
     const double least = 1e-12, amax = (double)__uint_as_float(most);
@@ -360,7 +360,7 @@ FSDP_DEVICE void transpose_tiles(uint8_t *out, int64_t ld, int64_t rows, int64_t
     }
 }
 
-/* The first of the columns of this thread, for transpose_tiles(). */
+/* Return the argument j of transpose_tiles(): the first of this thread's columns. */
 FSDP_DEVICE int64_t tile_column(void)
 {
     return (int64_t)blockIdx.x * TILE_COLUMNS + threadIdx.x * GROUP;

@@ -42,7 +42,8 @@ static inline void fsdp_check_write(void *begin, int64_t bytes)
 
 #elif defined(__SANITIZE_THREAD__)
 #define FSDP_INNER_LOOP __attribute__((no_sanitize("thread")))
-/* The compiler itself calls these functions for accesses to large objects. */
+/* Functions of TSan that no header declares. The compiler itself calls them for accesses to large
+ * objects. */
 void __tsan_read_range(void *begin, unsigned long bytes);
 void __tsan_write_range(void *begin, unsigned long bytes);
 
