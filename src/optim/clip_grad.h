@@ -35,8 +35,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameter
  * options->error_if_nonfinite is set, the step is also refused if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
 /* Do a step of the optimizer with gradients multiplied by the clipping factor or, if the step is
- * refused, change nothing. Does not wait for the factor if kernels can read it. The optimizer's
- * step counts are correct only after fsdp_clip_end(), and the optimizer must exist until then. */
+ * refused, change nothing. If the optimizer's steps are element-wise and the device has the trait
+ * joins_kernels (device.h), the kernels read the factor in the device's memory. Otherwise, this
+ * function waits for the factor. The optimizer's step counts are correct only after
+ * fsdp_clip_end(), and the optimizer must exist until then. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip);
 /* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
  * that were started after it. */

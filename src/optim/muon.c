@@ -192,8 +192,8 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Update the momentum. Store this rank's rows of the matrix that is to be made orthogonal in
- * w->shard. */
+/* Update the momentum. Then store in w->shard this rank's rows of the matrix that is to be made
+ * orthogonal. */
 static fsdp_status advance_momentum(const work *w, const part *p)
 {
     const fsdp_kernels *k = w->device->kernels;

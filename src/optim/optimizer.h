@@ -46,7 +46,7 @@ typedef struct fsdp_update {
     float grad_scale;
     int64_t inner; /* elements in an entry of dimension 0 */
     size_t index;  /* index of the parameter in the optimizer's list */
-    int64_t first; /* index of element 0 in the whole parameter, if it is sharded by rows */
+    int64_t first; /* if sharded by rows: index of this rank's element 0 in the whole parameter */
 } fsdp_update;
 
 typedef union fsdp_optimizer_options {
@@ -97,7 +97,8 @@ typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can. */
+    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can be
+     * in every group. */
     fsdp_status (*check_parameter)(const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *parameter);
     /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
