@@ -250,7 +250,7 @@ typedef struct fsdp_adamw_args {
      * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. */
     bool stochastic;
     uint64_t rounding_key; /* a function of seed, step and parameter */
-    int64_t first;         /* index of element 0 in the whole parameter */
+    int64_t first;         /* index of this shard's element 0 in the whole parameter */
 } fsdp_adamw_args;
 
 /* The arguments of a step of Schedule-Free AdamW for one rank's shard of one tensor (Defazio et al.
@@ -360,9 +360,9 @@ typedef struct fsdp_float8_cast_args {
     void *codes;
     fsdp_dtype codes_dtype;
     /* Used only by float8_cast(), and only if codes_dtype is FSDP_DTYPE_U8. true: `codes` is the
-     * transpose of the result, [columns, ld], where ld is fsdp_float8_transposed_ld(rows), and must
-     * be aligned to 16 bytes. In each row, elements from `rows` on are zeros, which add nothing to
-     * a product. */
+     * transpose of the result, [columns, ld], where ld is fsdp_float8_transposed_ld(rows). `codes`
+     * must then be aligned to 16 bytes. In each row, elements from `rows` on are zeros, which add
+     * nothing to a product. */
     bool transposed;
 } fsdp_float8_cast_args;
 
@@ -393,7 +393,7 @@ typedef struct fsdp_float8_gemm_args {
     fsdp_float8_format a_format, b_format;
     bool trans_a, trans_b;
     /* NULL, or the only scale of each operand, in memory of the device. With scales, C becomes
-     * beta * C + sums * (1 / a_scale) * (1 / b_scale). Without scales, the result is that of
+     * beta * C + sums * (1 / a_scale) * (1 / b_scale). Without scales, C becomes the sums, as with
      * FSDP_DTYPE_BF16. */
     const float *a_scale, *b_scale;
     void *c;
@@ -618,8 +618,9 @@ typedef struct fsdp_kernels {
                                                const fsdp_float8_gemm_args *args);
     /* Return true if the device can multiply the codes themselves (ab_dtype is FSDP_DTYPE_U8) in a
      * product like this one. The answer depends only on the card, the version of cublasLt, the
-     * shape, the formats, c_dtype, and whether there are scales. The addresses are ignored, except
-     * that NULL says that there are no scales. NULL: the device multiplies only values. */
+     * shape, the formats, c_dtype, and whether there are scales. The addresses are ignored, but if
+     * a_scale and b_scale are NULL, there are no scales. The field itself is NULL if the device
+     * multiplies only values. */
     bool (*float8_multiplies_codes)(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args);
     void (*float8_descale)(fsdp_kernel_context *c, const fsdp_float8_descale_args *args);
 

@@ -6,7 +6,8 @@
  * (absmax). An element is stored as the index of one of 16 levels: the level nearest to the element
  * divided by the scale. An element exactly between two levels gets the lower one. A byte contains
  * two indices, the first of them in the upper half. If the number of elements is odd, the last byte
- * contains the index of only one element. The other half of this byte is the index of level 0.
+ * contains the index of only one element. The other half of this byte is the index of the level
+ * whose value is 0.
  *
  * With double quantization the scales are stored in 8 bits. The mean of all scales of the tensor is
  * called the offset. It is subtracted from each scale, and the differences are cut into blocks of
@@ -27,7 +28,7 @@ enum {
     FSDP_NF4_BLOCK = 64,         /* elements that share a scale */
     FSDP_NF4_NESTED_BLOCK = 256, /* scales that share a nested absmax */
     FSDP_NF4_MAP = 256,          /* numbers in the map of double quantization */
-    FSDP_NF4_ZERO = 7            /* the index of the level 0 */
+    FSDP_NF4_ZERO = 7            /* the index of the level whose value is 0 */
 };
 
 extern const float fsdp_nf4_levels[FSDP_NF4_LEVELS];
@@ -36,11 +37,11 @@ extern const float fsdp_nf4_levels[FSDP_NF4_LEVELS];
  * increasing order. */
 void fsdp_nf4_fill_map(float map[FSDP_NF4_MAP]);
 
-/* Quantize x [n], one block after the other. n may be any number if x is the end of the tensor.
- * Otherwise n must be a multiple of `block`. `packed` [(n + 1) / 2] gets the indices, and `absmax`
- * [ceil(n / block)] gets the scales. `block` is even. Return n if all elements are finite.
- * Otherwise return the index of the first element that is infinite or NaN; the outputs are then
- * incomplete. */
+/* Quantize x [n], one block after the other. If x includes the end of the tensor, n may be any
+ * number. If it does not, n must be a multiple of `block`. `packed` [(n + 1) / 2] gets the indices,
+ * and `absmax` [ceil(n / block)] gets the scales. `block` is even. Return n if all elements are
+ * finite. Otherwise return the index of the first element that is infinite or NaN; the outputs are
+ * then incomplete. */
 int64_t fsdp_nf4_quantize(const float *x, int64_t n, int64_t block, uint8_t *packed, float *absmax);
 
 /* Quantize the scales absmax [n] with the offset `offset`. `codes` [n] gets the indices into `map`,

@@ -192,7 +192,7 @@ static fsdp_status check_finite(fsdp_clip *clip)
     const fsdp_parameter_list *list = clip->list;
     if (isfinite(clip->result.norm))
         return FSDP_OK;
-    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has already done this gather */
+    if (clip->sums.is_local) /* if not, fsdp_clip_compute() has already done this gather */
         FSDP_TRY(fsdp_row_sums_gather(&clip->sums));
     for (size_t i = 0; i < list->n; i++)
         if (!is_finite(clip, list->items[i].parameter))

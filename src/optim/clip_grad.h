@@ -31,18 +31,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameter
                                             fsdp_clip **clip);
 /* Start the kernel that computes the factor by which the gradients are clipped. Waits only if there
  * are several ranks, which first exchange their sums. Collective if parameters are sharded. If
- * `losses` (float32) is not NULL, the step is refused unless all its elements are finite. With
- * options->error_if_nonfinite, the step is also refused if the norm is not finite. */
+ * `losses` (float32) is not NULL, the step is refused unless all its elements are finite. If
+ * options->error_if_nonfinite is set, the step is also refused if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
 /* Do a step of the optimizer with gradients multiplied by the clipping factor or, if the step is
- * refused, change nothing. Does not wait for the factor if kernels can read it. The optimizer's
- * step counts are correct only after fsdp_clip_end(), and the optimizer must exist until then. */
+ * refused, change nothing. If the optimizer's steps are element-wise and the device has the trait
+ * joins_kernels (device.h), the kernels read the factor in the device's memory. Otherwise, this
+ * function waits for the factor. The optimizer's step counts are correct only after
+ * fsdp_clip_end(), and the optimizer must exist until then. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip);
 /* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
  * that were started after it. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_wait(fsdp_clip *clip);
 /* Wait for the result of fsdp_clip_compute(), but not for kernels that were started after it. Set
- * *total_norm to the norm and *scale to the factor; total_norm and scale may be NULL. With
- * options->error_if_nonfinite, fail with FSDP_ERR_NUMERIC if the norm is not finite. */
+ * *total_norm to the norm and *scale to the factor; total_norm and scale may be NULL. If
+ * options->error_if_nonfinite is set, fail with FSDP_ERR_NUMERIC if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_end(fsdp_clip *clip, double *total_norm, float *scale);
 void fsdp_clip_destroy(fsdp_clip *clip); /* accepts NULL */

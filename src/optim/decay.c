@@ -34,8 +34,8 @@ static bool is_bias_or_norm(const char *lower)
     }
 }
 
-/* Returns true if the parameter belongs to a module that is torch's LayerNorm, as those of GPT-2
- * with names such as ln_1. */
+/* Returns true if the parameter belongs to a module that is torch's LayerNorm. GPT-2 has such
+ * modules with names like ln_1, which match none of the patterns. */
 static bool is_in_layer_norm(const fsdp_parameter *parameter)
 {
     return parameter->home && strcmp(fsdp_module_class(parameter->home), "LayerNorm") == 0;

@@ -267,8 +267,8 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* Grows the scale if the last growth_interval updates had no inf. If the grown scale would overflow
- * float32, in which PyTorch stores it, the scale stays as it is. */
+/* Grows the scale if the last growth_interval updates found no infinity or NaN. If the grown scale
+ * would overflow float32, in which PyTorch stores it, the scale stays as it is. */
 static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);

@@ -116,7 +116,7 @@ typedef struct work {
     /* bfloat16. shard: a padded shard; mine: the whole matrix that this rank computes; other: any
      * other whole matrix */
     fsdp_tensor *shard, *mine, *other;
-    /* The same in host memory, in which ranks exchange matrices. */
+    /* Copies of shard, mine and other in host memory, in which ranks exchange matrices. */
     fsdp_host_copy host_shard, host_mine, host_other;
     fsdp_newton_schulz iteration;
 } work;
@@ -192,8 +192,8 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Update the momentum. Store this rank's rows of the matrix that is to be made orthogonal in
- * w->shard. */
+/* Update the momentum. Then store in w->shard this rank's rows of the matrix that is to be made
+ * orthogonal. */
 static fsdp_status advance_momentum(const work *w, const part *p)
 {
     const fsdp_kernels *k = w->device->kernels;

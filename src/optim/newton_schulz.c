@@ -38,7 +38,7 @@ void fsdp_newton_schulz_close(fsdp_newton_schulz *n)
     fsdp_tensor_release(n->sums);
 }
 
-/* Compute the product of two matrices of the iteration, or add it to c. */
+/* Compute the product of two matrices of the iteration. If args.beta is 1, add it to args.c. */
 static fsdp_status multiply(const fsdp_newton_schulz *w, fsdp_gemm_args args)
 {
     args.ab_dtype = FSDP_DTYPE_BF16;

@@ -11,8 +11,8 @@
  *       launch updates many parameters, and the list for -fmad=false in the Makefile;
  *     - its keys in state dicts, in src/state_dict: groups.c, and optimizer.c if it counts steps in
  *       another way;
- *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c, config_optimizer.c, and
- *       config_effect.c for flags that need another flag;
+ *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c,
+ * config_optimizer.c, and config_effect.c for flags that need another flag;
  *     - for `fsdp train`, in src/train: optimizer.c, the flags that a resumed run must not change
  *       in checkpoint_state.c, and checkpoint_foreign.c;
  *     - for `fsdp verify`, its steps in tools/golden_states.py and src/verify/verify_states.c;
@@ -46,7 +46,7 @@ typedef struct fsdp_update {
     float grad_scale;
     int64_t inner; /* elements in an entry of dimension 0 */
     size_t index;  /* index of the parameter in the optimizer's list */
-    int64_t first; /* index of element 0 in the whole parameter, if it is sharded by rows */
+    int64_t first; /* if sharded by rows: index of this rank's element 0 in the whole parameter */
 } fsdp_update;
 
 typedef union fsdp_optimizer_options {
@@ -57,9 +57,9 @@ typedef union fsdp_optimizer_options {
     fsdp_schedule_free_options schedule_free;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer_step.c
- * has checked that `local`, `grad` and `state` have matching shapes. state[k] is NULL if the
- * parameter has no state number k. */
+/* A parameter that the current step changes. All pointers are borrowed. optimizer_step.c has
+ * checked that `local`, `grad` and `state` have matching shapes. state[k] is NULL if the parameter
+ * has no state number k. */
 typedef struct fsdp_step_item {
     size_t index; /* index in the optimizer's list of parameters */
     fsdp_parameter *parameter;
@@ -97,7 +97,8 @@ typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can. */
+    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can be
+     * in every group. */
     fsdp_status (*check_parameter)(const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *parameter);
     /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
@@ -115,16 +116,17 @@ typedef struct fsdp_optimizer_class {
     /* Returns the address of the learning rate in `options`, or NULL if the optimizer computes its
      * own rate. */
     double *(*lr)(fsdp_optimizer_options *options);
-    /* Returns the learning rate that the optimizer computed itself in the latest step of a
-     * parameter, which was step number `step`. Called only if lr() returns NULL or begin_group is
-     * set. */
+    /* For an optimizer that computes the learning rate itself: returns the rate that it computed in
+     * a parameter's latest step, which was step number `step`. Called only if lr() returns NULL or
+     * begin_group is set. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     /* Makes the changes that a step makes to the options of a group. Called for each group before
      * its parameters are updated. NULL: a step does not change the options. */
     void (*begin_group)(fsdp_optimizer_options *options);
-    /* Returns the address of a flag in `options`. While it is false, the parameters have their
-     * values for evaluation, and no step is allowed. NULL: they always have the same values. */
+    /* Returns the address of a flag in `options`. While the flag is false, the parameters have
+     * their values for evaluation, and no step is allowed. NULL: training and evaluation use the
+     * same values. */
     bool *(*train_mode)(fsdp_optimizer_options *options);
     /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
      * needs for one parameter to `args` [update_bytes]. start_updates() starts the kernel for n
@@ -180,7 +182,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer
                                                        const fsdp_clip_result *clip);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
 const float *fsdp_optimizer_constant_state(const fsdp_optimizer *optimizer, int k);
-/* Set the states of a parameter to what they are before its first step. They must exist. */
+/* Set the states of a parameter to what they are before its first step. The states must exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_clear_state(const fsdp_optimizer *optimizer,
                                                        const fsdp_parameter *parameter);
 /* Return true if the optimizer's steps are element-wise. */

@@ -21,10 +21,11 @@ struct fsdp_optimizer {
     size_t cap_list;
     fsdp_optimizer_entry *entries; /* [list.n] */
     size_t cap_entries;
-    fsdp_step_item *items; /* the parameters that have a gradient in the current step */
+    fsdp_step_item *items; /* the parameters that the current step changes */
     size_t n_items, cap_items;
-    fsdp_tensor *maps[FSDP_MAX_OPTIMIZER_STATE]; /* the constant states (FSDP_STATE_MAP); NULL:
-                                                    state k is not constant or not created yet */
+    /* maps[k] is state k if that is constant (FSDP_STATE_MAP). NULL: state k is not constant, or it
+     * is not created yet. */
+    fsdp_tensor *maps[FSDP_MAX_OPTIMIZER_STATE];
 };
 
 /* Fail if `class` needs whole rows, and p is a trainable parameter that is sharded along a

@@ -1,6 +1,7 @@
-/* Optimizers whose parameters have other values during an evaluation than during training
- * (fsdp_optimizer_class.train_mode, see schedule_free.c). The values of training are kept during
- * the evaluation, because they cannot be computed exactly from those of the evaluation. */
+/* Switches optimizers between training and evaluation, if their parameters have other values during
+ * an evaluation than during training (fsdp_optimizer_class.train_mode, see schedule_free.c). The
+ * values of training are kept during the evaluation, because they cannot be computed exactly from
+ * those of the evaluation. */
 #include "src/nn/module.h"
 #include "src/optim/optimizer_internal.h"
 
@@ -13,7 +14,7 @@ static fsdp_status create_kept(fsdp_optimizer *o, size_t i)
                               FSDP_TAG_OPTIM, &o->entries[i].kept);
 }
 
-/* Makes the parameters that have taken a step the items of a step without gradients. */
+/* Fills o->items with the parameters that have taken a step, for an update without gradients. */
 static fsdp_status prepare_switch(fsdp_optimizer *o, bool to_train)
 {
     o->n_items = 0;

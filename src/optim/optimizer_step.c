@@ -66,7 +66,7 @@ fsdp_status fsdp_optimizer_prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_t
     return FSDP_OK;
 }
 
-/* Fails if a group has its values for evaluation. */
+/* Fails if the parameters of a group have their values for evaluation. */
 static fsdp_status check_mode(fsdp_optimizer *o)
 {
     for (size_t g = 0; o->class->train_mode && g < o->n_groups; g++)
@@ -355,7 +355,7 @@ static fsdp_status update_all(fsdp_optimizer *o, step *s)
     return status;
 }
 
-/* Lets the step change the options of the groups, and keeps the earlier ones. */
+/* Lets the step change the options of the groups, and keeps the earlier options in o->before. */
 static void begin_groups(fsdp_optimizer *o)
 {
     for (size_t g = 0; o->class->begin_group && g < o->n_groups; g++) {

@@ -303,8 +303,8 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
     }
 }
 
-/* Gather zeros of the same size. The meta device has no numbers, but its collectives are counted,
- * so that a plan knows them. */
+/* Do the gathers of fsdp_row_sums_gather() with zeros. The meta device has no numbers, but its
+ * collectives are counted, so that a plan knows them. */
 static fsdp_status gather_nothing(const fsdp_row_sums *sums)
 {
     fsdp_status status = FSDP_OK;

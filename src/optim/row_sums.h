@@ -84,9 +84,9 @@ typedef struct fsdp_row_values {
      * belong to rows of the whole tensor. They are combined one after another into one number. */
     bool in_order;
 } fsdp_row_values;
-/* Start a kernel that combines the rows of each segment, as sums->op says: add them up, or take the
- * largest. The result is number `column` of the segment in `own`. `values` [n] belong to different
- * items. */
+/* Start a kernel that combines the numbers of the rows of each segment, as sums->op says: it adds
+ * them up, or takes the largest. The result is number `column` of the segment in `own`. `values`
+ * [n] belong to different items. */
 void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values, size_t n);
 /* Compute the totals of all items. Wait for the kernels that write `own`, and exchange the numbers.
  * Collective. Each process group does one gather for all items that have this group. The gathers

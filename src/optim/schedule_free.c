@@ -1,7 +1,8 @@
 /* Schedule-Free AdamW (Defazio et al. 2024), as schedulefree.AdamWScheduleFree computes it. A
  * kernel of the device does the arithmetic.
  *
- * The parameter is y while training, and x during evaluation. y = beta1 x + (1 - beta1) z, so that
+ * The steps of AdamW change z, and x is a weighted average of the values of z. The parameter is y
+ * while training, and x during evaluation. y = beta1 x + (1 - beta1) z, so that
  * x = y + (1 - 1 / beta1) (z - y). */
 #include <math.h>
 
@@ -78,7 +79,7 @@ static bool *train_mode(fsdp_optimizer_options *options)
     return &options->schedule_free.train_mode;
 }
 
-/* The weight of the latest step. */
+/* Returns the weight that the latest step has in the average. */
 static double weight_of(const fsdp_schedule_free_options *o)
 {
     return pow((double)o->k, o->r) * pow(o->lr_max, o->weight_lr_power);

@@ -9,7 +9,7 @@
 #include "src/tensor/tensor.h"
 
 /* Set *bad to 1 if this rank's rows of p have a NaN or infinite value, else to 0. Leave *bad
- * unchanged if this rank has no rows of p. */
+ * unchanged if this rank has no rows of p, or if p is quantized. */
 static fsdp_status look_at(const fsdp_parameter *p, float *bad)
 {
     const fsdp_tensor *local = fsdp_parameter_local(p);

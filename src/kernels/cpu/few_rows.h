@@ -33,9 +33,9 @@ typedef struct fsdp_cpu_few_rows {
     /* Copy the matrix A of a GEMM to `a`, converted to float32. The rows of `a` are a_ld elements
      * apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Finish some columns of a GEMM, beginning with column `column`, that `product` has computed.
-     * Copy product->c to these columns of the GEMM's C, and add the GEMM's bias. If the GEMM's beta
-     * is 1, also add the previous values of C. */
+    /* Finish the columns of a GEMM that `product` has computed. The first of them is column
+     * `column`. Copy product->c to these columns of the GEMM's C, and add the GEMM's bias. If the
+     * GEMM's beta is 1, also add the previous values of C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 

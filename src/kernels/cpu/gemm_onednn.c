@@ -101,7 +101,7 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.pack_a = p.pack_c = true;
     }
     /* oneDNN's fast path requires a C whose rows follow each other without gaps. If C has few rows,
-     * the fast path saves more time than copying C to such a panel and back costs. */
+     * copying C to a panel without gaps and back costs less time than the fast path saves. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {

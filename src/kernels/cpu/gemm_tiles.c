@@ -1,8 +1,8 @@
 /* Computes a GEMM with our own tiles (tile.h). Each task computes a block of C. A task divides k
  * into ranges, called splits. For each split, the task packs its columns of B once. Then it
- * processes its rows of A in blocks that stay in the second-level cache. If C is not f32, the sums
- * are kept in scratch memory until the last split. Results do not depend on how C is divided into
- * tasks. */
+ * processes its rows of A in blocks that stay in the second-level cache. If C is not f32 and there
+ * are several splits, the sums are kept in scratch memory until the last split. Results do not
+ * depend on how C is divided into tasks. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"

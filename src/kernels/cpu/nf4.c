@@ -26,7 +26,8 @@ static float clamp_to_one(float x)
     return x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
 }
 
-/* Return the index of the first element that is infinite or NaN, or n. */
+/* Return the index of the first element that is infinite or NaN, or n if all elements are
+ * finite. */
 static int64_t find_not_finite(const float *x, int64_t n)
 {
     int64_t i = 0;
@@ -53,8 +54,8 @@ static float scaled(float x, float absmax, bool is_whole)
     return clamp_to_one(is_whole ? x * (1.0f / divisor) : x / divisor);
 }
 
-/* Quantize a block of n elements. A shorter block whose scale would be below 1e-38 gets the scale
- * 1e-38. */
+/* Quantize a block of n elements. `is_whole` is false for a last, shorter block. If the scale of
+ * such a block would be below 1e-38, it becomes 1e-38. */
 static void quantize_block(const float *x, int64_t n, bool is_whole, uint8_t *packed, float *absmax)
 {
     static const float least = 1e-38f;

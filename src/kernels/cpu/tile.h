@@ -67,9 +67,9 @@ typedef struct fsdp_tile_block {
 typedef struct fsdp_cpu_tiles {
     /* true: bf16 is packed as float32, so a lane has one element, and A must be packed */
     bool widens;
-    bool amx;     /* true: the functions use AMX (Note [Panels for AMX]), and only for bf16 */
-    int64_t rows; /* rows of a tile of C; each task begins at a multiple of `rows` */
-    int64_t columns;
+    bool amx;     /* true: the functions use AMX (Note [Panels for AMX]) and multiply only bf16 */
+    int64_t rows; /* rows of a tile of C; the first row of each task is a multiple of this */
+    int64_t columns;    /* columns of a tile; the first column of each task is a multiple of this */
     int64_t most_depth; /* maximum lanes in a split of k */
     /* Used instead of most_depth if k is at least FSDP_TILE_LONG_K. Such a k has several splits in
      * any case, so the sums must be written to memory and read again. Splits with fewer lanes have
@@ -86,7 +86,9 @@ typedef struct fsdp_cpu_tiles {
     /* Size of a block of rows of A, in bytes. The block is read once for each group of panels of
      * B. */
     int64_t a_bytes;
-    int64_t b_bytes; /* number of bytes of B that a task packs at one time */
+    /* Limits the columns of a task: for one split of k, the packed B of these columns takes at most
+     * about this many bytes. */
+    int64_t b_bytes;
     /* Pack op(B) [k, n] into panels of fsdp_tile_b_bytes() bytes. `src` is stored as [k, n] if
      * k_is_row, otherwise as [n, k]; its leading dimension is ld. */
     void (*pack_b)(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,

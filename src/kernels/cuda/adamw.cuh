@@ -12,8 +12,8 @@ void fsdp_cuda_adamw_8bit(fsdp_cuda_context *c, const fsdp_adamw_args *tensors, 
 
 struct adam_scalars {
     float grad_scale;
-    float keep;         /* the factor of the parameter in decoupled weight decay */
-    float weight_decay; /* the factor of weight decay that is added to the gradient */
+    float keep; /* factor of the parameter: 1 - lr * weight_decay if decay is decoupled, else 1 */
+    float weight_decay; /* this times the parameter is added to the gradient; 0 if decoupled */
     float toward;       /* factor of g - m: Note [Adam's lerp] */
     int from_m;
     float beta2, rest2; /* rest2: 1 - beta2 */
@@ -65,7 +65,7 @@ enum {
 /* What the random numbers of a tensor depend on. */
 struct rounding {
     uint64_t keys[N_ROUNDED]; /* the key of each array */
-    int64_t first;            /* the index of element 0 in the whole parameter */
+    int64_t first;            /* index of the shard's element 0 in the whole parameter */
 };
 
 static inline rounding rounding_of(const fsdp_adamw_args *a)
@@ -82,8 +82,8 @@ struct four_randoms {
     uint32_t at[4];
 };
 
-/* Return the random numbers of elements [e, e + 4) of the whole parameter. They may belong to two
- * counters. */
+/* Return the random numbers of elements [e, e + 4) of the whole parameter. These numbers may
+ * belong to two counters of Philox. */
 FSDP_DEVICE four_randoms randoms_of(uint64_t key, int64_t e)
 {
     const uint64_t counter = (uint64_t)e / PHILOX_HALVES;

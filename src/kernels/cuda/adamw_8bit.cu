@@ -40,7 +40,7 @@ FSDP_DEVICE int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The same code as fsdp_dynamic_map_code(). */
+/* Return the same code for x as fsdp_dynamic_map_code(). */
 FSDP_DEVICE uint8_t code_of(const fsdp_dynamic_map &map, float x)
 {
     const uint32_t bits = __float_as_uint(x);

@@ -23,9 +23,9 @@ enum {
     BIAS_SLICES = 32
 };
 
-/* For each tile, the kernel d_q has written n_parts rows of sums over diagonals; see Note [Parts of
- * the bias gradient] in attention.cuh. Return the sum, over the rows of one tile, of the entry for
- * the distance `at` = key - (query - tile.first). */
+/* The kernel d_q has written n_parts rows of sums over diagonals for each tile; see Note [Parts of
+ * the bias gradient] in attention.cuh. Each row may have an entry for the distance `at` = key -
+ * (query - tile.first). Return the sum of these entries for one tile. */
 FSDP_DEVICE float sum_of_parts(const attention_params &p, const attention_tile &tile,
                                const float *part, int q_tile, int step, int n_parts, int at)
 {
@@ -274,7 +274,7 @@ extern "C" fsdp_status fsdp_cuda_attention(fsdp_kernel_context *context,
                                            const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, false);
     FSDP_TRY(upload_tiles(c, args, kernels, false, &p));
@@ -310,7 +310,7 @@ extern "C" fsdp_status fsdp_cuda_attention_backward(fsdp_kernel_context *context
                                                     const fsdp_attention_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     attention_params p = params_of(args);
     add_gradients(args, &p);
     const attention_kernels *kernels = choose_kernels(c, args->dtype, &p, true);

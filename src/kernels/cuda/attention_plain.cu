@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_forward(const 
     }
     float factors[EACH];
     for (int i = 0; i < EACH; i++) {
-        const bool sees = rows.sum[i] != 0.0f; /* true for NaN */
+        const bool sees = rows.sum[i] != 0.0f; /* also true if the sum is NaN */
         factors[i] = sees ? 1.0f / rows.sum[i] : 0.0f;
         /* The maximum is still -infinity if all scores were NaN. */
         const float base = rows.most[i] == -INFINITY ? 0.0f : rows.most[i];

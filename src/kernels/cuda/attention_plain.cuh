@@ -236,8 +236,8 @@ FSDP_DEVICE float max_of_row(float x)
     return x;
 }
 
-/* Return scale * x + bias for query i and key j, where x is their score, or -infinity if the query
- * does not see the key. */
+/* Return scale * x + bias for query i and key j, where x is the product of their rows of q and k.
+ * If the query does not see the key, return -infinity. */
 FSDP_DEVICE float masked_score(const attention_params &p, const attention_tile &tile, int head,
                                int i, int j, float x)
 {

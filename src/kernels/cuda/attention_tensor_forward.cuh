@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         float sum = rows.sum[r];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        const bool sees = sum != 0.0f; /* true for NaN */
+        const bool sees = sum != 0.0f; /* also true if the sum is NaN */
         factor[r] = sees ? (DROP ? p.keep_factor : 1.0f) / sum : 0.0f;
         const float base = rows.most[r] == -INFINITY ? 0.0f : rows.most[r] * c2;
         if (t == 0 && q0 + row + 8 * r < tile.n_queries)

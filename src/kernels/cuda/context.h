@@ -31,8 +31,8 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
-/* Open a device, as fsdp_kernels_cuda_open() does. But do not return the table of kernels, and do
- * not create the data of tables.c and uploads.c in the context. */
+/* Open a device as fsdp_kernels_cuda_open() does, but without returning the table of kernels, and
+ * without the data of tables.c and uploads.c in the context. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 

@@ -107,7 +107,7 @@ template <typename T> FSDP_DEVICE void zero_row(T *x, const loss_job &job)
         store_chunk(x, i, job.vocab, narrow<T>(zeros), is_whole<N>(job, i));
 }
 
-/* What the gradient of a row depends on, beside its logits. */
+/* What the gradient of a row depends on, besides its logits. */
 struct row_gradient {
     exp_sum s;
     int32_t label;

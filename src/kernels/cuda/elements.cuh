@@ -1,5 +1,5 @@
-/* Elements of the floating dtypes in device code. This file also has, in host code, the choice of a
- * template by dtype. */
+/* Elements of the floating dtypes in device code. For host code: with_type(), which calls a
+ * function with the C++ type of a dtype. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 #include "src/kernels/cuda/slots.h"

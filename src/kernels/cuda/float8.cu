@@ -53,7 +53,8 @@ FSDP_DEVICE uint32_t nearest_code(float f, format_bits b)
     if (magnitude < b.least_normal)
         return sign | (__float_as_uint(__uint_as_float(magnitude) + b.to_subnormal) -
                        __float_as_uint(b.to_subnormal));
-    /* The code of the smallest normal value is 1 followed by the bits of the mantissa. */
+    /* In the code of the smallest normal value, the exponent is 1 and the bits of the mantissa are
+     * 0. */
     const uint32_t half = (1u << (b.shift - 1)) - 1, bias = b.least_normal - (1u << 23);
     return sign | (magnitude + half + (magnitude >> b.shift & 1) - bias) >> b.shift;
 }
@@ -124,8 +125,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* For each column of x, set most[column] to the maximum of most[column] and the bits of the
- * column's magnitudes. A thread reads GROUP columns. From BLOCK_ROWS rows, it reads every ROWS-th
- * one. */
+ * column's magnitudes. A block processes BLOCK_ROWS rows at a time. Each of its threads reads GROUP
+ * columns of every ROWS-th one of these rows. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     largest_of_columns(unsigned *most, const T *x, int64_t rows, int64_t columns, bool vectors)
@@ -154,7 +155,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same as fsdp_float8_scale(). */
+/* Return the same scale as fsdp_float8_scale(). `most` has the bits of the largest magnitude. */
 FSDP_DEVICE float scale_of(fsdp_float8_format format, uint32_t most, bool power_of_2)
 {
     const double least = 1e-12, amax = (double)__uint_as_float(most);
@@ -273,7 +274,7 @@ template <typename T> struct cast_source {
     fsdp_float8_axis axis;
     fsdp_float8_format format;
     int64_t rows, columns;
-    bool vectors; /* groups of x may be read by accesses of 16 bytes */
+    bool vectors; /* true: groups of x may be read by accesses of 16 bytes */
 };
 
 /* Casts elements [j, j + GROUP) of any rows. */
@@ -324,10 +325,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* Write the transpose of the codes of tiles of a matrix [rows, columns] to `out` [columns, ld],
  * where ld is `rows` rounded up to a multiple of 16, with zeros from element `rows` of each row on.
- * The block writes the tile of blockIdx and every tile that is a multiple of gridDim.y further
- * down. codes_of(codes, row) sets `codes` to the codes of the GROUP columns from j on, which belong
- * to this thread. A tile passes through shared memory, so that adjacent threads both read and write
- * adjacent bytes. `out` is aligned to 16 bytes. All threads of the block must call this. */
+ * The block writes the tile of blockIdx and every tile that is a multiple of gridDim.y tiles
+ * further down. codes_of(codes, row) sets `codes` to the codes of row `row` in the GROUP columns
+ * from j on, which belong to this thread. A tile passes through shared memory, so that adjacent
+ * threads both read and write adjacent bytes. `out` is aligned to 16 bytes. All threads of the
+ * block must call this. */
 template <typename F>
 FSDP_DEVICE void transpose_tiles(uint8_t *out, int64_t ld, int64_t rows, int64_t columns, int64_t j,
                                  F codes_of)
@@ -358,7 +360,7 @@ FSDP_DEVICE void transpose_tiles(uint8_t *out, int64_t ld, int64_t rows, int64_t
     }
 }
 
-/* The first of the columns of this thread, for transpose_tiles(). */
+/* Return the argument j of transpose_tiles(): the first of this thread's columns. */
 FSDP_DEVICE int64_t tile_column(void)
 {
     return (int64_t)blockIdx.x * TILE_COLUMNS + threadIdx.x * GROUP;

@@ -1,5 +1,5 @@
-/* Four adjacent elements of an array, which one thread updates together. Then the elements that a
- * warp updates are 128 adjacent elements in each array, whatever the dtypes of the arrays are. */
+/* Four adjacent elements of an array, which one thread updates together. So a warp updates 128
+ * adjacent elements of each array, whatever the dtypes of the arrays are. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 

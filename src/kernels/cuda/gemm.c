@@ -4,11 +4,11 @@
  *
  * Note [Odd extents]. If the elements of the operands have 2 bytes, cublasLt's fast algorithms
  * require that the row strides are multiples of 8 elements. They require the same of each extent
- * (m, n or k) along which a matrix is contiguous. On an H100, a head with 50257 rows runs at an
- * eighth of the rate of one with 50304 rows. So if the strides of a product are multiples of 8 but
- * such an extent is not, the product is computed in two parts: one part for the extent up to a
- * multiple of 64, and another part for the rest. The rest is less than 64 of at least 1024 rows or
- * columns, so its low rate hardly matters. */
+ * (m, n or k) along which a matrix is contiguous. On an H100, the product of a language model's
+ * last layer (lm_head) with 50257 rows runs at an eighth of the rate of one with 50304 rows. So if
+ * the strides of a product are multiples of 8 but such an extent is not, the product is computed in
+ * two parts: one part for the extent up to a multiple of 64, and another part for the rest. The
+ * rest is less than 64 of at least 1024 rows or columns, so its low rate hardly matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"
@@ -114,7 +114,7 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
     fsdp_status status = FSDP_OK;
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     if (!args->m || !args->n)
         return FSDP_OK;
     if (args->k)

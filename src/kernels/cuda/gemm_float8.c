@@ -2,8 +2,8 @@
  *
  * Note [Float8 codes on a card]. From compute capability 8.9 on, tensor cores multiply float8 codes
  * themselves, at twice the rate of bfloat16. cublasLt offers this if k is the last dimension of
- * both operands, if the rows of both operands and of C are multiples of 16 bytes, if all addresses
- * are, and unless both operands are e5m2. The caller stores operands in the way that
+ * both operands, if all addresses and the rows of both operands and of C are multiples of 16 bytes,
+ * and if at most one operand is e5m2. The caller stores operands in the way that
  * fsdp_cuda_float8_multiplies_codes() says, so one product has either codes or their values in
  * bfloat16. If both operands have a single scale, cublasLt also divides by the scales, so the sums
  * need neither memory nor a kernel of their own.
@@ -19,10 +19,10 @@
 
 enum {
     LEAST_CAPABILITY = 89,  /* compute capability times 10 */
-    RECIPROCALS_BYTES = 256 /* the reciprocals of both scales, before cublasLt's workspace */
+    RECIPROCALS_BYTES = 256 /* for the reciprocals of both scales; cublasLt's workspace follows */
 };
 
-/* The arguments of the product as those of gemm. */
+/* Return the arguments of the product in the form that gemm takes. */
 static fsdp_gemm_args gemm_of(const fsdp_float8_gemm_args *args)
 {
     return (fsdp_gemm_args){.m = args->m,
@@ -55,7 +55,7 @@ bool fsdp_cuda_float8_multiplies_codes(fsdp_kernel_context *context,
         args->k <= 0 || args->n % FSDP_FLOAT8_MULTIPLE || args->k % FSDP_FLOAT8_MULTIPLE)
         return false;
     fsdp_gemm_args gemm = gemm_of(args);
-    gemm.a = gemm.b = gemm.c = NULL; /* aligned addresses */
+    gemm.a = gemm.b = gemm.c = NULL; /* NULL counts as an aligned address */
     gemm.ab_dtype = FSDP_DTYPE_U8;
     gemm.lda = gemm.ldb = args->k;
     gemm.trans_a = false;
@@ -92,7 +92,7 @@ fsdp_status fsdp_cuda_float8_gemm(fsdp_kernel_context *context, const fsdp_float
         const fsdp_gemm_args values = gemm_of(args);
         return fsdp_cuda_gemm(context, &values);
     }
-    FSDP_TRY(fsdp_cuda_status(c)); /* an earlier function of fsdp_kernels has failed */
+    FSDP_TRY(fsdp_cuda_status(c)); /* fails if an earlier function of fsdp_kernels has failed */
     const fsdp_status status = multiply_codes(c, args);
     /* As in fsdp_cuda_gemm(): the context does not keep the error that memory is missing. */
     if (status != FSDP_OK && status != FSDP_ERR_NOMEM)

@@ -1,4 +1,5 @@
-/* The part of a float8 product that is a kernel. */
+/* The only kernel of our own in a float8 product: it computes the reciprocals of the scales.
+ * cublasLt does the rest. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 

@@ -54,7 +54,8 @@ struct fsdp_gemm_plan {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool has_bias;
-    /* If cublasLt has no algorithm for this product, the reason; else CUBLAS_STATUS_SUCCESS. */
+    /* The reason why cublasLt has no algorithm for this product, or CUBLAS_STATUS_SUCCESS if it has
+     * one. */
     cublasStatus_t refusal;
 };
 
@@ -156,9 +157,10 @@ static cublasStatus_t set_scales(const fsdp_cublaslt *lt, const fsdp_gemm_plan *
                : status;
 }
 
-/* Let the tensor cores add all sums of a float8 product in float32 from time to time. With fast
- * accumulation, they would add all terms with the few bits that they have for float8 operands. The
- * heuristic needs to know whether there will be scales, but not where: any address will do. */
+/* Turn off fast accumulation for a float8 product, so that cublasLt adds the sums of parts of k in
+ * float32. With fast accumulation, the tensor cores would add all terms with the few bits that they
+ * have for float8 operands. The heuristic needs to know whether there will be scales, but not where
+ * they are: any address will do. */
 static cublasStatus_t describe_float8(const fsdp_cublaslt *lt, const fsdp_gemm_plan *plan)
 {
     const int8_t fast = 0;
@@ -396,7 +398,7 @@ fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *a
         return fsdp_error_nomem();
     plan->shape = s;
     plan->refusal = plan_init(plans, plan);
-    if (plan->refusal == CUBLAS_STATUS_ALLOC_FAILED) { /* it may succeed the next time */
+    if (plan->refusal == CUBLAS_STATUS_ALLOC_FAILED) { /* the next call may succeed */
         plan_destroy(&plans->lt, plan);
         return product_error(plans, &s, "cublasLt has no algorithm", CUBLAS_STATUS_ALLOC_FAILED);
     }

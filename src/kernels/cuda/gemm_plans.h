@@ -8,8 +8,8 @@
 typedef struct fsdp_gemm_plans fsdp_gemm_plans;
 typedef struct fsdp_gemm_plan fsdp_gemm_plan;
 
-/* What is different in a product of float8 operands, whose codes have one byte each. The ab_dtype
- * of its fsdp_gemm_args is FSDP_DTYPE_U8. */
+/* What fsdp_gemm_args does not say about a product of float8 operands, whose codes have one byte
+ * each. The ab_dtype of its fsdp_gemm_args is FSDP_DTYPE_U8. */
 typedef struct fsdp_gemm_float8 {
     fsdp_float8_format a_format, b_format;
     /* true: the sums are multiplied by *a_reciprocal and *b_reciprocal, in memory of the device,

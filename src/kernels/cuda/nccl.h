@@ -1,6 +1,6 @@
-/* NCCL, which is loaded at run time, so that programs start on machines that do not have it. It
- * needs no header of NCCL: the declarations are those of NCCL 2.14 and newer, and the emulator of
- * the tests compares them with the header. */
+/* NCCL, which is loaded at run time, so that programs start on machines that do not have it. This
+ * file needs no header of NCCL: the declarations are those of NCCL 2.14 and newer, and the emulator
+ * of the tests compares them with the header. */
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,8 @@ typedef struct fsdp_nccl_id {
     char bytes[128];
 } fsdp_nccl_id;
 
-/* The first fields of ncclConfig_t. `size` and `version` say that the others are not there. */
+/* The first fields of ncclConfig_t. From `size` and `version`, NCCL knows that the other fields are
+ * not there. */
 typedef struct fsdp_nccl_config {
     size_t size;
     unsigned magic, version;

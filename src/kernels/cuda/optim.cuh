@@ -114,8 +114,9 @@ static inline bool is_same(const layout &a, const layout &b)
     return a.param == b.param && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three arguments whose values do not matter. From their types, f gets at compile time
- * the constant STORAGE, the constant WHOLE, and COPY, the type of the copy's elements. */
+/* with_storage() and with_layout() call f with three arguments whose values do not matter. From
+ * their types, f gets at compile time the constant STORAGE, the constant WHOLE, and COPY, the type
+ * of the copy's elements. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };

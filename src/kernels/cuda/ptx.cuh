@@ -226,7 +226,8 @@ DEV void st_shared(uint32_t a, uint32_t x)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
 }
-/* Store 16 bytes by a single instruction. (The compiler may split an assignment into several.) */
+/* Store 16 bytes by a single instruction. (If x were assigned to *p, the compiler could split the
+ * assignment into several stores.) */
 DEV void st_global16(void *p, uint4 x)
 {
     __stwb((uint4 *)p, x);

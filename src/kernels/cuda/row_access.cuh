@@ -33,8 +33,9 @@ static inline unsigned warps_of(int64_t n)
 
 /* --- chunks --- */
 
-/* Load or store 16 bytes by a single instruction. (If a vector_of<T> were assigned, the compiler
- * could split the access into several.) @{ */
+/* Load or store the vector_of<T> at p by a single instruction of 16 bytes. Its bits are copied as
+ * one uint4, because the compiler could split the assignment of a vector_of<T> into several
+ * accesses. @{ */
 template <typename T> FSDP_DEVICE vector_of<T> load_16(const T *p)
 {
     const uint4 bits = *(const uint4 *)p;

@@ -5,7 +5,7 @@ struct schedule_free_tensor {
     parameter p; /* y */
     float *z, *exp_avg_sq;
     const float *grad; /* NULL: the tensor only switches between training and evaluation */
-    float *kept;       /* NULL: the old y of a switch is not kept */
+    float *kept;       /* NULL: a switch does not keep the old y */
     int64_t n, set;
 };
 

@@ -1,4 +1,4 @@
-/* The table of the CUDA kernels. */
+/* The table of the CUDA kernels, and fsdp_kernels_cuda_open(), which opens a device. */
 #include "src/kernels/cuda/slots.h"
 #include "src/kernels/cuda/tables.h"
 #include "src/kernels/cuda/uploads.h"

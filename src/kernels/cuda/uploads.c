@@ -11,7 +11,7 @@ enum {
     N_SEGMENTS = 4,
     SEGMENT_BYTES = 1 << 20,
     MOST_REMEMBERED = 32,
-    /* The size in bytes of the largest copy from the host that uses the ring. */
+    /* The size in bytes of the largest array that fsdp_cuda_from_host() copies through the ring. */
     STAGED_BYTES = 1 << 16
 };
 

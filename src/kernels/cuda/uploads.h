@@ -13,8 +13,9 @@
  * its latest uploads. Each remembered upload has a key in the host's ring: the array itself, or the
  * input from which the array was computed. If an upload with an equal key is remembered, the array
  * is not copied again. When the host begins to write to a segment, all uploads in this segment are
- * forgotten. Uploads in the next segment are not used, either: before the caller starts its kernel,
- * the caller may make another upload, which may move to the next segment and overwrite them. */
+ * forgotten. Remembered uploads in the next segment are not used again, either: before the caller
+ * starts its kernel, the caller may make another upload, which may move to the next segment and
+ * overwrite them. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 

@@ -2,16 +2,17 @@
  * with the CPU's kernels. A launch copies its arguments, as on every device (Note [Streams] in
  * src/tensor/device.h).
  *
- * Note [Delays]. Before one command in eight, the worker sleeps for a random time, at most the
- * longest delay. Before one command in 512, the random time is at most ten times the longest delay.
- * One command in sixteen is held: it does not run until some thread waits for it or for a later
- * command, or until a hundred other commands are queued behind it. So a host that reads a result
- * without waiting never finds the result of a held command, even if the host is slow. The delay of
- * a command depends only on the seed and on the command's number. Even without delays,
+ * Note [Delays]. Before one command in eight, the worker sleeps for a random time of at most
+ * FSDP_FAKE_DELAY_US microseconds. Before one command in 512, the random time is at most ten times
+ * as long. One command in sixteen is held: it does not run until some thread waits for it or for a
+ * later command, or until a hundred other commands are queued behind it. So a host that reads the
+ * result of a held command without waiting does not find it, even if the host is slow, unless
+ * another thread waits or a hundred commands have been queued behind the held one. The delay of a
+ * command depends only on the seed and on the command's number. Even without delays,
  * ThreadSanitizer reports a missing wait as a data race.
  *
- *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held
- *     FSDP_FAKE_SEED=0 */
+ *     FSDP_FAKE_DELAY_US=200   the longest usual delay; 0: no delays, and nothing is held
+ *     FSDP_FAKE_SEED=0         the seed of the random delays */
 #pragma once
 #include "src/base/event.h"
 #include "src/kernels/kernels.h"

@@ -153,9 +153,9 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* If the query of a row sees no key, the maximum of the row is -infinity. In this case,
-         * subtract 0 from the scores, which makes the exponentials 0. Subtracting -infinity would
-         * make them NaN. */
+        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
+         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
+         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);

@@ -101,9 +101,9 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* If the query of a row sees no key, the maximum of the row is -infinity. In this case,
-         * subtract 0 from the scores, which makes the exponentials 0. Subtracting -infinity would
-         * make them NaN. */
+        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
+         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
+         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);

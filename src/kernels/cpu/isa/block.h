@@ -64,7 +64,7 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
     memcpy(to, from, bytes);
 }
 
-/* Prefetch n 16-bit elements, beginning AHEAD elements after h, which a later block will read. The
+/* Prefetch n 16-bit elements that a later block will read. They begin AHEAD elements after h. The
  * hardware prefetcher fails when short pieces of several arrays are read in turn. Without this
  * function, adding two bfloat16 arrays in memory took three times as long. Prefetching an address
  * past the end of the array does no harm. */

@@ -1,5 +1,6 @@
 /* Combines sums of rows into sums of tensors (combine()), and sums of tensors into the norm of all
- * gradients (clip_factor()). There are so few sums that the calling thread computes them alone. */
+ * gradients and the factor by which they are clipped (clip_factor()). There are so few sums that
+ * the calling thread computes them alone. */
 #include <math.h>
 
 #include "src/kernels/cpu/isa/block.h"

@@ -32,7 +32,7 @@ typedef struct rows_job {
     char *out;
     const char *x;
     const int32_t *index;
-    int64_t n, rows; /* n: rows to copy or to set to zero; rows: number of them in a task */
+    int64_t n, rows; /* n: rows to copy or to set to zero; rows: how many of them a task has */
     size_t row_bytes;
 } rows_job;
 

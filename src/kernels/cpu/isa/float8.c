@@ -56,7 +56,8 @@ static inline uint8_t nearest_code(float f, format_bits b)
     const uint32_t sign = fsdp_bits_from_f32(f) >> 24 & 0x80u;
     const uint32_t subnormal = -(uint32_t)(magnitude < b.least_normal);
     const uint32_t half = (1u << (b.shift - 1)) - 1;
-    /* The code of the smallest normal value is 1 followed by the bits of the mantissa. */
+    /* In the code of the smallest normal value, the exponent is 1 and the bits of the mantissa are
+     * 0. */
     const uint32_t bias = b.least_normal - (1u << 23);
     const uint32_t normal = (magnitude + half + (magnitude >> b.shift & 1) - bias) >> b.shift;
     const uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude) + b.to_subnormal) -

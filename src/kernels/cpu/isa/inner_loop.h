@@ -24,7 +24,8 @@
  * (sanitizer/asan_interface.h). */
 void *__asan_region_is_poisoned(void *begin, size_t bytes);
 
-/* Access the first byte that may not be accessed, so that ASan reports it. */
+/* If the range has bytes that may not be accessed, access the first of them, so that ASan reports
+ * it. */
 static inline void fsdp_check_read(const void *begin, int64_t bytes)
 {
     const volatile char *bad = __asan_region_is_poisoned((void *)(uintptr_t)begin, (size_t)bytes);
@@ -41,7 +42,8 @@ static inline void fsdp_check_write(void *begin, int64_t bytes)
 
 #elif defined(__SANITIZE_THREAD__)
 #define FSDP_INNER_LOOP __attribute__((no_sanitize("thread")))
-/* The compiler itself calls these functions for accesses to large objects. */
+/* Functions of TSan that no header declares. The compiler itself calls them for accesses to large
+ * objects. */
 void __tsan_read_range(void *begin, unsigned long bytes);
 void __tsan_write_range(void *begin, unsigned long bytes);
 

@@ -10,7 +10,7 @@
 
 #define FSDP_ISA_PASTE_(name, isa) name##_##isa
 #define FSDP_ISA_PASTE(name, isa) FSDP_ISA_PASTE_(name, isa)
-/* fsdp_cpu_fill_norm -> fsdp_cpu_fill_norm_x86_64_v3 */
+/* For example, fsdp_cpu_fill_norm becomes fsdp_cpu_fill_norm_x86_64_v3. */
 #define FSDP_ISA_NAME_OF(name) FSDP_ISA_PASTE(name, FSDP_ISA)
 
 #define FSDP_CPU_DECLARE_FILLS(isa)                                                                \

@@ -119,7 +119,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
         const float *dy = fsdp_load_block(dy_buffer, args->dy, args->dtype, at, n);
         const float *x = fsdp_load_block(x_buffer, args->x, args->dtype, at, n);
         const float *w = fsdp_load_block(w_buffer, args->w, args->w_dtype, i, n);
-        for (int j = 0; j < padded; j++) { /* dy is 0 in the padding */
+        /* dy is 0 in the padding, so the padding adds nothing to the sums. */
+        for (int j = 0; j < padded; j++) {
             g[j] = dy[j] * w[j];
             g_n[j] = g[j] * ((x[j] - mean) * rstd);
         }

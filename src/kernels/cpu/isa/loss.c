@@ -1,4 +1,5 @@
-/* Operations on rows of logits: softmax cross-entropy, and the index of the largest value. */
+/* Operations on rows of logits: softmax cross-entropy, losses of targets that are numbers, and the
+ * index of the largest value. Also the sum of losses. */
 #include <float.h>
 
 #include "src/kernels/cpu/isa/block.h"

@@ -10,7 +10,7 @@ enum {
     FSDP_VECQ = FSDP_VEC_BYTES / 8 /* 64-bit lanes */
 };
 
-/* Return vectors of 64-bit products: the lower half of each 64-bit lane of x, times y. */
+/* Return a vector of 64-bit products: the lower half of each 64-bit lane of x, times y. */
 FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 {
 #if defined(__AVX512F__)

@@ -178,7 +178,7 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
  * computing them, but it uses other parts of the processor. So the sums of a tile are moved while
  * the next tile is computed: after each step along k of the next tile, a few rows are moved. */
 typedef enum pending_kind {
-    PENDING_ANY, /* any other tile */
+    PENDING_ANY, /* a tile of neither of the kinds below */
     /* The tile has 32 columns and C is bf16. C becomes the sums + bias. If the block has no bias,
      * zeros are added instead. */
     PENDING_BF16,
