@@ -75,10 +75,12 @@ struct fsdp_grad_sink {
 /* The default `target`: *dst is self->grad, which is float32 and is created by the first call. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
+/* Call `target` of the leaf's sink. Return FSDP_ERR_STATE if the leaf no longer has a sink, because
+ * its parameter was sharded or destroyed. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-/* Get the leaf's target in forward. An operation calls this if it writes the leaf's gradient before
- * it calls fsdp_record(). During the call of target(), sink->n_readers already counts the node that
- * fsdp_record() will add for this operation. */
+/* Do what fsdp_grad_target() does, but in forward. An operation calls this if it writes the leaf's
+ * gradient before it calls fsdp_record(). During the call of target(), sink->n_readers already
+ * counts the node that fsdp_record() will add for this operation. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scope *s,
                                                           fsdp_tensor *leaf, fsdp_tensor **dst,
                                                           float *beta);

@@ -79,9 +79,10 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Some operations already add gradients to the targets of leaves during forward. Check the nodes of
- * these operations: backward must reach all of them, and the owners of the targets must not have
- * dropped these gradients since. This check is made before any hook is called. The check depends
+/* Some operations already write gradients of leaves during forward, to the tensors that
+ * fsdp_grad_sink.target returns. Check the nodes of these operations: backward must reach all of
+ * them, and the code that supplies `target` must not have dropped these gradients since
+ * (fsdp_grad_sink.n_dropped). This check is made before any hook is called. The check depends
  * only on data that is the same on all ranks, so either all ranks fail or none does. A NULL
  * `reached` means that backward reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)

@@ -1,5 +1,6 @@
-/* Activation checkpointing (Chen et al. 2016, arXiv 1604.06174; torch.utils.checkpoint): from a
- * part of the forward, only the inputs are kept, and backward runs the part a second time.
+/* Activation checkpointing (Chen et al. 2016, arXiv 1604.06174; torch.utils.checkpoint): forward
+ * keeps only the inputs of a part, not its intermediate results, and backward runs the part a
+ * second time.
  *
  * Note [Recomputation]. In forward, the part runs while the tape is hidden. Then a single node is
  * recorded for the whole part. In backward, this node runs the part again, on an inner tape, and

@@ -15,8 +15,8 @@
  *   - a result that something else still holds when backward reads it;
  *   - the last result that the second run of a checkpointed part computes before it stops (Note
  *     [Early stop] in early_stop.h);
- *   - a result that is computed from a derived result. Otherwise backward would have to recompute a
- *     chain of results from its beginning.
+ *   - a result that is computed from a derived result. If it were recomputed, too, backward would
+ *     have to recompute a chain of results from its beginning.
  *
  * torch.compile decides in the same way what backward recomputes. Operations whose results can be
  * recomputed have a `derive` function. */

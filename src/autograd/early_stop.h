@@ -14,8 +14,9 @@
  * values are the operation's result, or only what the operation keeps besides its result (a norm's
  * moments). When in doubt, the first run assumes that backward reads them. The first run counts all
  * operations that the second run counts, and perhaps more. So if the two runs count differently,
- * the second run stops too late rather than too early. The second run may fail if it computes
- * something that the first run did not compute.
+ * the second run stops too late rather than too early. If the second run computes something that
+ * the first run did not compute, backward may need a tensor from after the stopping point, which
+ * has no values. The second run then fails with an error.
  *
  * A part may contain calls of modules that have activation checkpointing of their own. Such
  * checkpointing takes effect only in the second run of the part. If a part contains such calls, its
@@ -24,7 +25,7 @@
 #include "src/autograd/autograd.h"
 
 typedef struct fsdp_early_stop {
-    bool is_off;
+    bool is_off;             /* the second run does not stop early */
     const fsdp_args *inputs; /* inputs of the checkpointed part; set only during its first run */
     /* The first run sets fsdp_tensor.generation of each result to this value, and fsdp_tensor.node
      * to the number of the operation that computed the result. */

@@ -16,7 +16,8 @@
  * it has no sums to store.
  *
  * The scales of the recipes, where T is the number of rows of x, and D and N are the numbers of
- * features in and out. gw_hp is short for rowwise_with_gw_hp:
+ * features in and out. gw_hp is short for rowwise_with_gw_hp. Operands with the mark (e5m2) are
+ * cast to that format, all others to e4m3fn:
  *
  *   product           recipe              left operand          right operand
  *   y = x w^T         tensorwise          x: one                w: one
@@ -35,7 +36,7 @@
 
 /* Compute what fsdp_float8_linear() computes. But w may also be codes in e4m3fn: [N, D] of uint8.
  * In that case, w_scale [1] float32 is the factor by which w was multiplied before it was cast to
- * the codes, and the recipe must be FSDP_FLOAT8_TENSORWISE. Otherwise w_scale is NULL. */
+ * the codes, and the recipe must be FSDP_FLOAT8_TENSORWISE. If w is not codes, w_scale is NULL. */
 fsdp_tensor *fsdp_float8_linear_of(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                    fsdp_tensor *w_scale, fsdp_tensor *bias,
                                    fsdp_float8_recipe recipe);

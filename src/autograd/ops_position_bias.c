@@ -86,8 +86,8 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     if (k)
         sum_gradient(s, k, o, grad_out[0], sum);
     /* If the weight is a leaf, the gradient is returned in float32, whatever the dtype of the
-     * weight is: the caller converts it to the dtype of the leaf's target and adds it there.
-     * Otherwise, it is converted to the dtype of the weight. */
+     * weight is: the sweep (backward.c) converts it to the dtype of the leaf's target and adds it
+     * there. If the weight is not a leaf, convert the gradient to the dtype of the weight. */
     grad_in[0] = sum;
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;

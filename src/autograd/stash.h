@@ -3,10 +3,10 @@
  *
  * Note [Activation offload]. Calls of checkpointed parts are numbered in the order of forward. When
  * call n stores a tensor, the file's worker thread starts writing it at once. The tensor's memory
- * is released when call n + 2 begins, so the write can take as long as one whole call. Only tensors
- * of at most two calls are in memory, however slow the disk is. Backward runs in the opposite
- * order. When a call runs again in backward, the worker thread starts reading the tensors of the
- * call that came before it in forward.
+ * is released when call n + 2 begins, so the write can take as long as one whole call. If it takes
+ * longer, call n + 2 waits for it. So only tensors of at most two calls are in memory, however slow
+ * the disk is. Backward runs in the opposite order. When a call runs again in backward, the worker
+ * thread starts reading the tensors of the call that came before it in forward.
  *
  * Several calls may keep the same tensor. For example, each decoder block keeps the encoder's
  * output. Such a tensor is written once. It stays in memory as long as anything else holds it. The

@@ -1,5 +1,5 @@
-/* See class_items.h. A row of any file format is converted to a JSON object. So one code for JSON
- * objects chooses the columns and writes the results. */
+/* See class_items.h. A row of any file format is converted to a JSON object. So choosing the
+ * columns and writing the results is the same code for all formats. */
 #include "src/classify/class_items.h"
 
 #include <string.h>

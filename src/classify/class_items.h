@@ -8,9 +8,9 @@ typedef struct fsdp_class_item {
     fsdp_json *row; /* a JSON object; the values of a row of CSV are strings; owned */
     fsdp_data_text text;
     fsdp_data_text pair; /* the second text; {0}: none. `text` and `pair` point into `row`. */
-    int64_t line;        /* the line of the file on which the row begins, from 1; for Arrow, the
-                          * number of the row; for a text of the command line, the number of the
-                          * text */
+    /* The line of the file on which the row begins, counted from 1. For Arrow, the number of the
+     * row. For a text of the command line, the number of the text. */
+    int64_t line;
 } fsdp_class_item;
 
 typedef struct fsdp_class_items { /* Initialize with {0}, which is an empty list. */

@@ -35,8 +35,8 @@ static bool is_list(const fsdp_class_output *o)
 }
 
 /* Return the key for `name`, which is "label", "score" or "predictions". In CSV with several
- * labels, `number` is the number of the label, from 1, and is appended to the key. Otherwise it is
- * 0. */
+ * labels, `number` is the number of the label, from 1, and is appended to the key. In other
+ * outputs, `number` is 0. */
 static char *key_of(const fsdp_class_output *o, const char *name, size_t number)
 {
     return number ? fsdp_strdup_printf("%s%s_%zu", o->prefix, name, number)

@@ -19,7 +19,7 @@ typedef struct fsdp_classify_config {
     const char *tokenizer;    /* NULL: the model's tokenizer */
     const char *const *texts; /* [n_texts] */
     size_t n_texts;
-    /* a second text for the text in `texts`, which must be the only one; NULL: none */
+    /* second text of texts[0]; NULL: none. If it is not NULL, n_texts must be 1. */
     const char *pair;
     /* file of texts: a text per line, or rows of JSON, CSV or Arrow; "-": standard input, with a
      * text per line or rows of JSON; NULL: none */

@@ -12,7 +12,9 @@
 
 /* ---- chunks ---- */
 
-/* Values of `detail` for collectives that differ from an all-gather. */
+/* Values of fsdp_phase_record.detail for two collectives, so that ranks find out if they call
+ * different functions. A reduction has its operation there, a broadcast its root, and any other
+ * collective 0. */
 enum {
     GATHER_TO_RANK_0 = 1, /* fsdp_gather() */
     EXCHANGE_PIECES = 2   /* fsdp_exchange_pieces() */

@@ -111,12 +111,13 @@ void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, siz
  * memory. `to` may differ from `offset` only if each rank has its own memory on its own card. */
 void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t to,
                           size_t bytes);
-/* Call this for a buffer on a device after the last kernel of a phase was started: begin to send
- * what this rank has declared to ranks on other cards. Return true if the caller must wait for its
- * kernels before it ends the phase. */
+/* Call this for a buffer on a device after the last kernel of a phase was started. It begins to
+ * send the bytes that this rank has declared (fsdp_phase_wrote()) to their readers on other cards.
+ * Return true if the caller must wait for its kernels before it ends the phase. */
 bool fsdp_phase_send(fsdp_shared_buffer *buffer);
-/* Return true if the bytes of other ranks arrive in order with this rank's kernels, perhaps only
- * after a READ phase has begun. A host that reads them must then wait for its kernels. */
+/* Return true if the bytes of other ranks arrive in the stream of this rank's kernels, and so
+ * perhaps only after the READ phase has begun. Host code must then wait for the kernels before it
+ * reads these bytes. */
 bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer);
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
@@ -170,7 +171,7 @@ typedef struct fsdp_comm_location {
     char unit[64], call[32]; /* "" if unknown */
 } fsdp_comm_location;
 /* Record what this rank is doing. If the rank fails, diverges or dies, the error messages of all
- * ranks contain it. The call is cheap. */
+ * ranks contain the recorded step, unit and call. This function is cheap. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
 /* Return the location that was last recorded with fsdp_group_at(). */
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);

@@ -2,7 +2,8 @@
  * contains the abort word, one board per rank, and the scratch buffer of the collectives. A board
  * shows the peers what its rank is doing, what it waits for and why it has failed. In the threads
  * transport, the block is on the heap. In the shm transport, it is in a memfd that the launcher
- * creates. The code is the same for both transports.
+ * creates. In the mpi transport, each host has a block, in a memfd that the first rank of the host
+ * creates. The code is the same for all transports.
  *
  * Each rank writes only its own board. A rank that fails writes the failure to its board. Then it
  * tries to set the abort word to 1 + the number of this board, with a compare-and-exchange. This

@@ -1,5 +1,6 @@
-/* The environment variables that ranks read. With some of them, launchers of other programs
- * (mpirun, mpiexec, srun) set the rank of each process. Others say for how long ranks wait. */
+/* Environment variables that ranks read when they join a job: those in which launchers other than
+ * `fsdp launch` (mpirun, mpiexec, srun) give each process its rank, and those that say for how long
+ * ranks wait. Variables for other purposes are read where they are used. */
 #pragma once
 #include <stdint.h>
 
@@ -29,8 +30,9 @@ bool fsdp_environment_number(const char *name, int64_t *value);
  * FSDP_STALL_S: for how long a peer's process may be silent (0: without limit).
  * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
 FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
-/* Return for how long a rank of another host may be silent. A network cable may be unplugged for 2
- * s. TCP then sends the lost packets again 3 s after it first sent them. */
+/* Return for how long a rank of another host may be silent, if a rank of this host may be silent
+ * for `stall_s` seconds. This is longer, so that a network may fail for a short time: if a cable is
+ * unplugged for 2 s, TCP sends the lost packets again 3 s after it first sent them. */
 static inline double fsdp_remote_stall_s(double stall_s)
 {
     return 1.5 * stall_s;

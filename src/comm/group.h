@@ -13,9 +13,10 @@ typedef struct fsdp_comm_memory {
 
 /* A message in the scratch buffer about memory that the first rank of each host creates. It
  * describes the memory to the other ranks of the host. They answer with offers in which only
- * `status` and `message` are set. */
+ * `status` and `message` are set. If each rank creates a mirror on its own card, all ranks make
+ * offers, with `on_device`. */
 typedef struct fsdp_comm_offer {
-    /* On the first rank: result of creating the memory. On other ranks: result of mapping it. */
+    /* The result of creating the memory. In the answer to an offer: the result of mapping it. */
     int32_t status;
     char message[256];
     void *pointer; /* set by the threads transport: address of the memory */

@@ -2,6 +2,8 @@
 #pragma once
 #include "src/comm/phase_record.h"
 
+/* Do what fsdp_phase_begin() does, but announce `record`, and do not count a collective. The caller
+ * counts it. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
                                                     const fsdp_phase_record *record);
 

@@ -37,8 +37,9 @@ typedef struct fsdp_phase_lane {
     /* Only in the first lane: number of ranks that have begun the current
      * fsdp_shared_buffer_discard(). The last rank sets it to 0. */
     _Atomic uint32_t discarding;
-    /* Only in the first lane: number of ranks that use the buffer's device memory, without the rank
-     * that created it. */
+    /* Number of ranks that are attached to device memory of the buffer, without the rank that
+     * created the memory. If each rank has a mirror on its own card, each lane counts the ranks
+     * that are attached to the mirror of its rank. Otherwise only the first lane is used. */
     _Atomic uint32_t attached;
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;

@@ -16,7 +16,7 @@
  * @return FSDP_ERR_INVALID if a number is out of range */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_create(int rank, int world_size, int local_world_size,
                                                    fsdp_group **group);
-/* Let the ranks of the plan be on cards, `ranks` on each card: 1, or all ranks. Return
+/* Plan for ranks on cards. Each card has `ranks` of them: 1, or all ranks of the plan. Return
  * FSDP_ERR_UNSUPPORTED for another number. Call this before the group is split. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_set_card_ranks(fsdp_group *group, int ranks);
 bool fsdp_group_is_plan(const fsdp_group *group); /* accepts NULL */

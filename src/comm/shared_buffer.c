@@ -116,7 +116,7 @@ static fsdp_status attach_to_mirrors(const request *r)
     return status;
 }
 
-/* Attach to what other ranks have created of the buffer's memory. */
+/* Attach to the memory of the buffer that other ranks have created. */
 static fsdp_status attach_memory(const request *r, bool is_root, const fsdp_comm_offer *offer)
 {
     fsdp_comm_device_memory *m = &r->made->on_device;

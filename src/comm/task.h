@@ -10,14 +10,15 @@
  * message that names the variables. Ranks of `fsdp launch` and processes with WORLD_SIZE=1 never
  * get this error. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_single_task(void);
-/* How this process was started, as a report shows it. */
+/* How this process was started, as the report of `fsdp env` shows it. */
 typedef struct fsdp_start {
     const char *launcher;        /* "mpirun"; NULL: no launcher started this process */
     const char *variable;        /* variable that shows the launcher: "OMPI_COMM_WORLD_RANK" */
     const char *rank_text;       /* value of the launcher's variable for the rank, or NULL */
     const char *world_size_text; /* value of its variable for the number of processes, or NULL */
 } fsdp_start;
-/* Find the launcher that started this process, alone or as one of several. Strings belong to the
+/* Find the launcher that started this process. It does not matter whether this launcher started one
+ * process or several. If no launcher is found, all fields are NULL. The strings belong to the
  * environment or are static. */
 fsdp_start fsdp_find_start(void);
 /* If this process runs alone in the script or shell of a Slurm allocation, return the number of

@@ -102,7 +102,8 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     return status;
 }
 
-/* If this rank fails alone before a collective, its peers would wait in it. */
+/* If `status` is an error, abort the group of mesh dimension d: its ranks would wait for this rank
+ * in their next collective. */
 static void abort_if_failed(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                             fsdp_status status)
 {

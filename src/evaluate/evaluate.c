@@ -259,7 +259,7 @@ static const char *source_prefix(const evaluator *v)
                                    : fsdp_train_task_prefix(v->model->info.format.task);
 }
 
-/* Report the prefix, unless the user gave it. */
+/* On rank 0, log which prefix is put before the source texts, unless the user gave it. */
 static void note_prefix(const evaluator *v)
 {
     const char *prefix = source_prefix(v);
@@ -304,8 +304,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Log a warning if rows of --data were cut or left out, one if their texts contain special tokens,
- * and one if they contain unknown characters. */
+/* Log up to three warnings about --data: if rows were cut or left out, if texts contain special
+ * tokens, and if texts contain unknown characters. */
 static fsdp_status warn_of_left_out(const evaluator *v)
 {
     fsdp_left_out out;

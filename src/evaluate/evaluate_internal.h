@@ -28,7 +28,7 @@ typedef struct fsdp_evaluations {
     fsdp_evaluation *items; /* [n] */
     size_t n;
     fsdp_task task;                 /* the same for all models */
-    fsdp_problem_type problem_type; /* classifiers: the same for all models */
+    fsdp_problem_type problem_type; /* only for classifiers; the same for all models */
     bool have_texts;                /* `references` is filled, so each model generates texts */
     /* why the texts of the data cannot be read, if have_texts is false */
     char no_texts[256];

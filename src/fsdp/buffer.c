@@ -178,8 +178,8 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
     return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
-/* Round a size up a little. Then units whose sizes differ only by a small parameter use the same
- * buffers. */
+/* Round a size up by at most 1/64 of it, or to a multiple of 64 bytes if the size is small. Then
+ * units whose sizes differ only by a small parameter use the same buffers. */
 static size_t round_up(size_t bytes)
 {
     size_t step = 64;

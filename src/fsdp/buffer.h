@@ -56,7 +56,7 @@ void fsdp_buffer_wrote(fsdp_buffer *buffer, int reader, size_t offset, size_t by
 void fsdp_buffer_wrote_for(fsdp_buffer *buffer, int reader, size_t offset, size_t to, size_t bytes);
 /* In a READ phase, copy `bytes` bytes that the ranks have written from the buffer to `dst` in host
  * memory. `src` is their address in the buffer, whose data is in memory that the host cannot read.
- * Waits for this rank's kernels only if the bytes arrive in order with them. */
+ * Waits for this rank's kernels only if fsdp_phase_arrives_late() is true for the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_to_host(const fsdp_buffer *buffer, void *dst,
                                                 const void *src, size_t bytes);
 void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */

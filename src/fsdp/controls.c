@@ -35,8 +35,8 @@ static fsdp_status no_unit_error(const fsdp_module *m, bool recurse)
                               : "was not given to fsdp_fully_shard()");
 }
 
-/* Call fn(state, value) for the unit of `module`. With `recurse`, also call it for the units of all
- * modules below `module`. Return FSDP_ERR_INVALID if there is no unit. */
+/* Call fn(state, value) for the unit of `module`. If `recurse` is true, also call it for the units
+ * of all modules below `module`. Return FSDP_ERR_INVALID if there is no unit. */
 static fsdp_status apply_to_units(fsdp_module *module, bool recurse, apply_fn *fn,
                                   const void *value)
 {

@@ -13,7 +13,8 @@ static bool is_among(const fsdp_module *m, const char *const *classes)
 }
 
 /* Return true if the module is an embedding or a head, and no other module uses its parameters. A
- * weight that several modules use belongs to the unit around all of them. */
+ * head is a Linear that has a forward of its own: the Linears inside of blocks have none. A weight
+ * that several modules use belongs to the unit around all of them. */
 static bool has_vocabulary(const fsdp_module *m)
 {
     static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};

@@ -187,8 +187,9 @@ static void append_children(fsdp_str *out, const fsdp_module *m, fsdp_print_form
     }
 }
 
-/* Append "Class(extra)" for a module without children. Otherwise append "Class(", the children and
- * ")". `info` describes the unit whose comment ends the first line; NULL: there is no comment. */
+/* Append `prefix`, and then "Class(extra)" for a module without children, or "Class(", the children
+ * and ")" for a module that has children. `info` describes the unit whose comment ends the first
+ * line; NULL: there is no comment. */
 static void append_plain(fsdp_str *out, const char *prefix, const fsdp_module *m,
                          const fsdp_unit_info *info, fsdp_print_form form)
 {

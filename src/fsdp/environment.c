@@ -50,7 +50,9 @@ static const fsdp_option table[] = {
 /* Return the strategy that the user chose. The launcher always sets both FSDP_SHARDING_STRATEGY and
  * FSDP_RESHARD_AFTER_FORWARD, so one of them may contain only the launcher's default. With FSDP1,
  * `true` in FSDP_RESHARD_AFTER_FORWARD is the default, and any other value is the user's choice.
- * With FSDP2, the value of FSDP_SHARDING_STRATEGY may be the default. */
+ * With FSDP2, the value of FSDP_SHARDING_STRATEGY may be the default, so
+ * FSDP_RESHARD_AFTER_FORWARD decides whether parameters are resharded. FSDP_SHARDING_STRATEGY then
+ * only decides whether the strategy is NO_SHARD or hybrid. */
 static fsdp_sharding_strategy strategy_of(const variables *v, const fsdp_options *options)
 {
     const bool is_hybrid = v->strategy >= FSDP_SHARDING_HYBRID_SHARD;

@@ -74,9 +74,9 @@ static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *
     return group ? fsdp_group_world_size(group) : 1;
 }
 
-/* Simplify FSDP_RESHARD_TO_SMALLER. If reshard_ranks is 1, set FSDP_RESHARD_FALSE instead. If it is
- * the number of shard ranks, set FSDP_RESHARD_TRUE. FSDP2's _get_post_forward_mesh_info() does the
- * same. */
+/* Simplify FSDP_RESHARD_TO_SMALLER, as FSDP2's _get_post_forward_mesh_info() does. If reshard_ranks
+ * is 1, replace it by FSDP_RESHARD_FALSE. If reshard_ranks is the number of shard ranks, replace it
+ * by FSDP_RESHARD_TRUE. */
 static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)

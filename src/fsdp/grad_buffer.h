@@ -85,7 +85,7 @@ typedef struct fsdp_grad_buffer {
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */
-    int64_t peer_numel;    /* In a whole buffer: elements of a part with the rows of one rank. */
+    int64_t peer_numel;    /* In a whole buffer: see fsdp_grad_parts.peer_numel. */
     int64_t section_numel; /* In a section: elements of the space for matrices. In a whole buffer:
                               `numel`. */
     int64_t used;     /* How many of the `section_numel` elements are assigned to parameters. */
@@ -135,9 +135,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* If b has posted gradients since the last call, begin to send them, and make b the last of
- * fsdp_comm_context.in_flight. Do the next stage of the reduce of all other buffers in this list.
- * Usually this is the last stage of the buffer that was posted before b. */
+/* If b has posted gradients since this function was last called for b, begin to send them, and make
+ * b the last of fsdp_comm_context.in_flight. Do the next stage of the reduce of all other buffers
+ * in this list. Usually this is the last stage of the buffer that was posted before b. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Complete the reduce of all buffers in fsdp_comm_context.in_flight. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm);

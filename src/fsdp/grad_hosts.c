@@ -64,7 +64,7 @@ static char *element(const fsdp_grad_buffer *b, const fsdp_grad_source *source, 
            (size_t)at * bytes;
 }
 
-/* A sum over the parts [first, first + parts), which are a term. */
+/* One term (Note [Sums of a host] in grad_terms.h): the sum over parts [first, first + parts). */
 typedef struct term {
     int first, parts;
     fsdp_dtype dtype;

@@ -12,7 +12,8 @@ bool fsdp_grad_lanes_are_staged(const fsdp_param_context *c)
            fsdp_group_has_network(c->replicate_group);
 }
 
-/* Return the number of memories of the replicas: of hosts, or of cards. */
+/* Return the number of hosts that the replicas are on. For ranks on cards, return the number of
+ * cards. */
 static int count_memories(const fsdp_grad_buffer *b)
 {
     const fsdp_param_context *c = b->context;

@@ -21,8 +21,8 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
     return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
 }
 
-/* Return true if the parts of a gradient buffer are those of Note [Parts on other cards] in
- * grad_parts.h. */
+/* Return true if the parts of other ranks in a gradient buffer have room for this rank's rows only:
+ * Note [Parts on other cards] in grad_parts.h. */
 static bool have_rows_only(const fsdp_grad_buffer *b)
 {
     const fsdp_param_context *c = b->context;
@@ -94,8 +94,7 @@ bool fsdp_grad_parts_are_rows(const fsdp_grad_parts *all, int rank)
     return all->peer_numel && rank != fsdp_group_rank(all->group);
 }
 
-/* Return the first element of the part of `rank`, counted from the first part, in the memory of
- * `reader`. */
+/* Return where the part of `rank` begins in the memory of `reader`, in elements after the flags. */
 static int64_t first_of_part(const fsdp_grad_parts *all, int reader, int rank)
 {
     if (!all->peer_numel)
@@ -198,8 +197,8 @@ static fsdp_status compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
 }
 
 /* Do what compare_flags() does, for flags in memory that the host cannot read: copy them to the
- * host first. Usually this does not wait for this rank's kernels: those of the WRITE phase of the
- * flags had finished when this rank ended it. */
+ * host first. Usually this does not wait for this rank's kernels: the kernels of the WRITE phase
+ * had finished when this rank ended that phase. */
 static fsdp_status copy_and_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t bytes = flag_bytes(b, all) * (size_t)fsdp_group_world_size(all->group);

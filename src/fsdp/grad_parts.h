@@ -28,7 +28,7 @@ typedef struct fsdp_grad_parts {
     int64_t peer_numel;
     int leaves;       /* Number of micro-batches whose gradients each part contains. */
     bool is_split;    /* Each rank reads only its own elements of the parts. */
-    bool has_results; /* The buffer has one more part, after the parts of all ranks. */
+    bool has_results; /* The buffer has one more part, for sums, after the parts of all ranks. */
 } fsdp_grad_parts;
 
 /* What a sum adds up: one tensor in all parts of a buffer. */

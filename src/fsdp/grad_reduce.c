@@ -156,9 +156,9 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
     return fsdp_grad_hosts_add_up(b, &source, FSDP_ALL_READERS);
 }
 
-/* Add up this rank's elements of p over the ranks of this host. If each rank reads only its rows,
- * these are the rows of all ranks that have the same local rank as this rank. If all ranks read all
- * rows, they are one piece of p. */
+/* Add up this rank's share of p over the ranks of this host. If each rank reads only its rows, the
+ * share is the rows of all ranks that have the same local rank as this rank. If all ranks read all
+ * rows, the share is one piece of p (fsdp_grad_piece()). */
 static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                  const fsdp_param *p)
 {
@@ -332,8 +332,8 @@ bool fsdp_grad_is_in_flight(const fsdp_grad_buffer *b)
     return b->posted.exists || b->lanes.exists;
 }
 
-/* During the stage, error messages name this param group as the location. If the stage succeeds,
- * restore the previous location. */
+/* Do the next stage of the reduce. During the stage, error messages name this param group as the
+ * location. If the stage succeeds, restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

@@ -13,8 +13,8 @@ bool fsdp_grad_is_in_flight(const fsdp_grad_buffer *b);
 /* Do the next stage of what fsdp_grad_reduce() does. There is only one stage, unless replicas are
  * on several hosts: Note [Lanes of replicas] in grad_lanes.h. No effect if b is not in flight. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_stage(fsdp_grad_buffer *b);
-/* Return how many bytes this rank will send to other hosts when the open buffer is posted: see
- * FSDP_UNIT_POST. */
+/* Return about how many bytes this rank will send to other hosts when the open buffer is posted.
+ * This is an average over the ranks: see FSDP_UNIT_POST in observer.h. */
 uint64_t fsdp_grad_reduce_sent_bytes(const fsdp_grad_buffer *b);
 /* If the ranks that share the posted buffer are on several hosts: add up the gradients of this
  * host's ranks, and begin to send the sums. See Note [Sums of a host] in grad_terms.h. No effect if

@@ -245,7 +245,8 @@ static addition addition_of(fsdp_param_grad *g, int all, float final_scale)
     return a;
 }
 
-/* Call this after a sum of a micro-step was added to the sum on top of the stack. */
+/* Call this after a sum of a micro-step was added to the sum on top of the stack. That sum now has
+ * twice as many micro-batches, so fold it with sums of the same size. */
 static void end_addition(const fsdp_grad_buffer *b, fsdp_param_grad *g)
 {
     if (g->sum_leaves[g->n_sums - 1] < FSDP_SUM_BLOCK)

@@ -23,8 +23,8 @@
 /* Create a tensor for a sum, with the shape of this rank's rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p,
                                                   fsdp_tensor **out);
-/* Sum the source over all parts, in the order that a first micro-step uses. Store the sum
- * multiplied by `scale` in `rows`. */
+/* Sum the source over all parts, in the order of Note [Same bits at any world size] and without
+ * sums of earlier micro-steps. Store the sum multiplied by `scale` in `rows`. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b,
                                                  const fsdp_grad_source *source,
                                                  const fsdp_param *p, fsdp_tensor *rows,

@@ -21,9 +21,10 @@ typedef struct fsdp_named_sharding_options {
 typedef struct fsdp_named_sharding fsdp_named_sharding;
 
 /* Find the modules and parameters that the flags name. Call this before `root` is sharded. Return
- * FSDP_ERR_INVALID in three cases: a name matches no module or parameter of the tree, a parameter
- * does not have the given dimension, or an ignored parameter requires a gradient. In the first
- * case, the message contains the flag, the word and the nearest name. */
+ * FSDP_ERR_INVALID if a word is malformed, a name matches no module or parameter of the tree, a
+ * parameter does not have the given dimension, the joint modules cannot be one unit, or an ignored
+ * parameter requires a gradient. If a name matches nothing, the message contains the flag, the word
+ * and the nearest name. */
 FSDP_MUST_CHECK fsdp_status fsdp_named_sharding_create(const fsdp_named_sharding_options *options,
                                                        fsdp_module *root,
                                                        fsdp_named_sharding **sharding);

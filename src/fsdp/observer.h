@@ -12,17 +12,18 @@ typedef enum fsdp_unit_event {
                           the unit is not sharded. */
     FSDP_UNIT_LOOK_UP, /* An operation has looked up rows of a frozen table that is not gathered.
                           `bytes` is the size of these rows. */
-    FSDP_UNIT_RESHARD,
-    FSDP_UNIT_POST, /* A gradient buffer, or a section, was posted. `bytes` is what this rank sends
-                       to ranks of other hosts, as an average of all ranks, if every lookup of an
-                       embedding finds a different row. */
+    FSDP_UNIT_RESHARD, /* Operations can no longer read the unit's parameters. `bytes` is 0. */
+    FSDP_UNIT_POST,    /* A gradient buffer, or a section, was posted. `bytes` is what this rank
+                          sends to ranks of other hosts, as an average of all ranks, if every lookup
+                          of an embedding finds a different row. */
     FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
                          it. `bytes` is the size of the reduce-scatter; 0 without peers. */
     FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes of
                              replicas] in grad_lanes.h. `bytes` is as for FSDP_UNIT_POST. */
     FSDP_UNIT_SUM_LANES,  /* With replicas on more than two hosts: this rank has summed its piece,
                              and sends the sum to the replicas. `bytes` is as for FSDP_UNIT_POST. */
-    FSDP_UNIT_ALL_REDUCE, /* This rank's rows were summed over the replicas. */
+    FSDP_UNIT_ALL_REDUCE, /* This rank's rows were summed over the replicas. `bytes` is the size of
+                             the all-reduce. */
 } fsdp_unit_event;
 
 typedef struct fsdp_unit_observer {

@@ -75,7 +75,9 @@ typedef struct fsdp_param {
     /* This rank's shard, and the functions that src/nn calls. Must come first. */
     fsdp_parameter_owner owner;
     fsdp_parameter *parameter; /* Borrowed; may be destroyed before the fsdp_param. */
-    char *name;                /* The parameter's path within the group's module. */
+    /* The parameter's path within the group's module. If the group has several modules, the name of
+     * the module and "." are put in front of the path (add_param() in fully_shard.c). */
+    char *name;
     const fsdp_param_context *context;
     /* src/nn and src/autograd call functions with only the parameter. These functions find the
      * group and its gradient buffer here. */
@@ -108,7 +110,8 @@ static inline int64_t fsdp_aligned_numel(int64_t numel)
 }
 
 /* Return true if p has fewer than two dimensions. Gradient buffers place such vectors apart from
- * matrices. So does the memory of parameters, where products are joined (fsdp_device_traits). */
+ * matrices. On devices that join products (fsdp_device_traits), the memory of parameters does so,
+ * too. */
 static inline bool fsdp_param_is_vector(const fsdp_param *p)
 {
     return p->parameter->ndim < 2;

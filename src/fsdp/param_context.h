@@ -43,7 +43,7 @@ typedef struct fsdp_param_context {
     fsdp_group *replicate_group; /* Ranks that own the same rows; NULL: there are no replicas. */
     fsdp_fully_shard_options options;
     fsdp_offload_unit *offload; /* Stages this rank's rows in a file; NULL: they stay in memory. */
-    fsdp_comm_context *comm;    /* The tree owns it. NULL before the first forward. */
+    fsdp_comm_context *comm;    /* Borrowed from the tree. NULL before the first forward. */
     const fsdp_module *module;  /* The module of the group; the first one if there are several. */
     const fsdp_unit_observer *observer; /* Borrowed; NULL: events are not reported. */
 } fsdp_param_context;
@@ -56,10 +56,11 @@ bool fsdp_param_context_has_one_memory(const fsdp_param_context *c);
 /* Return true if all ranks of `group` share one memory for buffers on the context's device, or if
  * `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_param_context *c, const fsdp_group *group);
-/* With FSDP_RESHARD_TO_SMALLER, return how many consecutive ranks of the shard group keep one copy
- * of the unit between forward and backward. These are all ranks of one memory or of several
- * memories (fsdp_group_memory_ranks()). The number of ranks divides the number of shard ranks. It
- * is at most reshard_ranks, unless more ranks share one memory. With any other option, return 0. */
+/* Return how many consecutive ranks of the shard group keep one copy of the unit between forward
+ * and backward. These are all ranks of one memory or of several memories
+ * (fsdp_group_memory_ranks()). The number of ranks divides the number of shard ranks. It is at most
+ * reshard_ranks, unless more ranks share one memory. Return 0 if reshard_after_forward is not
+ * FSDP_RESHARD_TO_SMALLER. */
 int fsdp_param_context_kept_ranks(const fsdp_param_context *c);
 /* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
  * record the location for error messages, and to abort. */
@@ -75,7 +76,8 @@ fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
 /* Abort the job with the error `status` of this rank, because its peers wait for it, or will wait,
- * in a collective of these groups. Do nothing if `status` is FSDP_OK, or if there are no peers. */
+ * in a collective of the context's groups. Do nothing if `status` is FSDP_OK, or if there are no
+ * peers. */
 void fsdp_param_context_abort(const fsdp_param_context *c, fsdp_status status);
 /* Return the pool for buffers of unsharded parameters. */
 fsdp_pool *fsdp_param_context_pool(const fsdp_param_context *c);

@@ -17,7 +17,7 @@ typedef enum fsdp_sharded_state {
     FSDP_STATE_UNSHARDED,
     /* For FSDP_RESHARD_TO_SMALLER, between forward and backward: Note [Secondary shards] in
      * storage_copy.h. */
-    FSDP_STATE_HIDDEN,    /* Gathered, but operations cannot read it. */
+    FSDP_STATE_HIDDEN,    /* The group is gathered, but operations cannot read its parameters. */
     FSDP_STATE_SECONDARY, /* Each rank has a part of what was gathered. */
 } fsdp_sharded_state;
 

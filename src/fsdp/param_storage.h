@@ -24,9 +24,10 @@
  *   cast copy              private                       COPY             storage_copy.c
  *
  * To store parameters in another way, add a file with a new storage. If no existing memory is
- * suitable, add a new memory to the file, too. List both in param_storage.c. Two examples: if
- * hosts store only their own rows, use a memory whose unshard fills a buffer from the network. For
- * NCCL, use a memory whose buffer is in device memory.
+ * suitable, add a new memory to the file, too. List both in param_storage.c. Ranks on several hosts
+ * or on several cards need no storage of their own: src/comm brings the bytes of a shared buffer to
+ * the memory that each host (comm/mpi) or each card (comm/cards) has for this buffer. But a storage
+ * whose ranks must share one memory tests this in `fits` (fsdp_ranks_share_memory()).
  *
  * Note [Master buffer]. Parameters with the storage "in the master" are stored in param_dtype, in
  * one buffer that all ranks share. Operations read them in this buffer. Each parameter is whole and
@@ -94,8 +95,8 @@ typedef struct fsdp_param_memory_ops {
      * shards] in storage_copy.h). After a failure, the memory is still unsharded. The function is
      * NULL if this memory cannot keep parts. */
     fsdp_status (*keep_part)(fsdp_param_memory *m);
-    /* Undo `unshard`: make `view` empty, and allow this rank to write its rows again. This includes
-     * rows that are stored where peers read them. */
+    /* Undo `unshard`: make `view` empty, and allow this rank to write its rows again, even if they
+     * are stored where peers read them. */
     void (*reshard)(fsdp_param_memory *m);
     /* Return two kinds of buffers to their pools: the buffers that stay in use after a reshard, and
      * the buffers of a gather that has only begun. The function is NULL if the memory has no such

@@ -32,8 +32,9 @@ bool fsdp_param_is_pending(const fsdp_param *p)
     return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
 }
 
-/* Set *fit to true if converting the n values at `at` to `dtype` and back preserves them, otherwise
- * to false. `scratch` is large enough for the results of both conversions. */
+/* The n values at `at` have the dtype `from`. Set *fit to true if converting them to `dtype` and
+ * back preserves them, otherwise to false. n is at most CHECKED_ELEMENTS. `scratch` is device
+ * memory for the results of both conversions. */
 static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *at, fsdp_dtype from,
                                        fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch,
                                        bool *fit)
@@ -41,7 +42,7 @@ static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *
     const fsdp_kernels *k = c->device->kernels;
     const size_t bytes = (size_t)n * fsdp_dtype_size(from);
     char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
-    float values[2][CHECKED_ELEMENTS]; /* `from` has at most 4 bytes */
+    float values[2][CHECKED_ELEMENTS]; /* an element of dtype `from` has at most 4 bytes */
     k->cast(c->device->context, narrow, dtype, at, from, n);
     k->cast(c->device->context, back, from, narrow, dtype, n);
     FSDP_TRY(fsdp_device_to_host(c->device, values[0], at, bytes));

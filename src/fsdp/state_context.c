@@ -142,8 +142,8 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* On rank 0, warn if the offload policy has no effect, or if it makes every rank store all frozen
- * parameters. `g` is the param group of the outermost unit. */
+/* On rank 0 of `g`, warn if the offload policy has no effect, or if it makes every rank store all
+ * frozen parameters. `g` is the param group of the outermost unit. */
 static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;

@@ -84,7 +84,7 @@ static void write_own_rows(const fsdp_copy_memory *m)
 }
 
 /* Declare which rows this rank has written (fsdp_buffer_wrote()), so that the peers on other hosts
- * get them. */
+ * or cards get them. */
 static void report_own_rows(const fsdp_copy_memory *m)
 {
     const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
@@ -180,7 +180,7 @@ static fsdp_status keep_part(fsdp_param_memory *base)
 }
 
 /* Declare which ranks read this rank's part (fsdp_buffer_wrote()): the ranks that keep the same
- * copy. It is enough to declare one of these ranks for each memory. */
+ * copy. If several of these ranks share memory, it is enough to declare the first of them. */
 static void name_part(const fsdp_copy_memory *m)
 {
     const fsdp_group *group = m->base.context->shard_group;

@@ -3,8 +3,9 @@
  *
  * Note [Secondary shards]. With FSDP_RESHARD_TO_SMALLER, the gather in backward must not need data
  * of all ranks. If reshard_ranks is at most the number of ranks of a host, each host keeps the
- * whole copy between forward and backward. Operations cannot read it meanwhile (FSDP_STATE_HIDDEN).
- * The gather in backward then sends nothing.
+ * whole copy between forward and backward. Operations cannot read the copy during this time
+ * (FSDP_STATE_HIDDEN). The gather in backward then sends nothing. For ranks on cards, read "card"
+ * for "host" in this note.
  *
  * If reshard_ranks is larger, the ranks of several hosts keep one copy together
  * (FSDP_STATE_SECONDARY). After forward each of them copies its part of the copy to private memory

@@ -87,8 +87,9 @@ const fsdp_param_memory_ops fsdp_memory_master = {.bytes = sizeof(master_memory)
 
 /* --- the functions of the storage --- */
 
-/* All ranks must be on one host, because they map the same buffer. This rank's rows must be
- * contiguous in the buffer. */
+/* All ranks must share one memory, because they write and read the same buffer. So parameters do
+ * not fit if ranks are on several hosts, or if each rank has a card of its own. This rank's rows
+ * must be contiguous in the buffer. */
 bool fsdp_fits_in_master(const fsdp_param *p)
 {
     return fsdp_ranks_share_memory(p->context, p->context->shard_group) && p->slice.runs == 1;

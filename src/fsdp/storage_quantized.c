@@ -10,8 +10,9 @@
  * of the buffer's bytes for each step, because the peers' parts stay readable from forward to
  * backward.
  *
- * If the ranks are on several hosts, a rank keeps only its own part. A gather copies this part to a
- * buffer from a pool, which all ranks read, in forward and again in backward. */
+ * If the ranks do not share memory (on several hosts, for example), a rank keeps only its own part.
+ * A gather copies this part to a buffer from a pool, which all ranks read, in forward and again in
+ * backward. */
 #include "src/fsdp/param_storage.h"
 #include "src/nn/quantized.h"
 
@@ -28,8 +29,8 @@ typedef struct quantized_memory {
     bool is_reading;       /* `buffer` is in a READ phase. */
     uint32_t counted_step; /* The step in which the last all-gather was counted. */
     bool is_counted;       /* The last unshard counted an all-gather. */
-    fsdp_buffer
-        *gathered; /* The parts of all ranks on several hosts. NULL: no gather is in progress. */
+    /* The parts of all ranks, if the ranks do not share memory. NULL: no gather is in progress. */
+    fsdp_buffer *gathered;
     fsdp_buffer *unpacked; /* The whole parameters in param_dtype. NULL: the group is sharded. */
 } quantized_memory;
 

@@ -1,4 +1,5 @@
-/* Stores frozen tables of which operations only look up rows, if all ranks are on one host.
+/* Stores frozen tables of which operations only look up rows, if all ranks share one memory: that
+ * of one host or, for ranks on cards, that of one card (fsdp_ranks_share_memory()).
  *
  * Note [Rows of tables]. The rows of all ranks are in one shared buffer, and the `local` of a rank
  * is a view of its rows. A frozen table never changes while a model trains. So the buffer is in a
@@ -9,8 +10,8 @@
  * of an all-gather of the whole table. An embedding of 128256 rows is one gigabyte in bfloat16, and
  * 512 tokens look up 4 MiB of it.
  *
- * On several hosts a rank cannot read its peers' rows directly. There the table is gathered whole,
- * as other parameters are. */
+ * If ranks are on several hosts, or if each rank has a card of its own, a rank cannot read its
+ * peers' rows directly. The table is then gathered whole, as other parameters are. */
 #include "src/fsdp/param_storage.h"
 
 typedef struct rows_memory {

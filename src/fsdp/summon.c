@@ -53,7 +53,8 @@ static const fsdp_param_group *first_group(const fsdp_module *m)
     return first;
 }
 
-/* Add the units at and below `m` to f->groups; with no_recurse, only the outermost ones. */
+/* Add the units at and below `m` to f->groups. If no_recurse is set, add only the outermost ones.
+ */
 static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;

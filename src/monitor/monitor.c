@@ -26,7 +26,7 @@ static const double units_s = 60.0; /* minimum time between two lines about unit
 
 /* Times that this rank has waited for other ranks in the collectives of units. */
 typedef struct unit_waits {
-    int64_t own_ns;        /* in kinds of collectives that mostly belong to units */
+    int64_t own_ns;        /* in the kinds `own` of waits_now(), which mostly belong to units */
     int64_t all_reduce_ns; /* in all-reduces, which belong to units with replicas or to other
                               callers */
 } unit_waits;

@@ -121,8 +121,8 @@ static fsdp_tensor *product(fsdp_scope *s, const fsdp_parameter *weight, fsdp_te
                                        : fsdp_linear(s, x, fsdp_read(s, weight), bias);
 }
 
-/* Return input W^T plus the update, with the magnitudes instead of the norms, plus the bias. If
- * `minus` is not NULL, set *minus to -(input W^T). */
+/* Return f (input W^T + update) + bias, where f is magnitudes / norms. If `minus` is not NULL, set
+ * *minus to -(input W^T). */
 static fsdp_tensor *apply_magnitudes(fsdp_scope *s, const fsdp_parameter *weight,
                                      fsdp_tensor *input, fsdp_tensor *bias, fsdp_tensor **minus)
 {

@@ -19,7 +19,8 @@
  * the whole product, not only what is added to it, so layers call fsdp_adapter_apply() instead of
  * the product. The magnitudes are a parameter of the linear layer itself, lora_magnitude_vector. As
  * in peft, lora_dropout also applies to the input of x W^T here: with x' = dropout(x), the layer
- * returns x W^T + bias - x' W^T + f (x' W^T + scaling (x' A^T) B^T). */
+ * returns x W^T + bias - x' W^T + f (x' W^T + scaling (x' A^T) B^T), where f is magnitudes / norms.
+ */
 #pragma once
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
@@ -54,7 +55,8 @@ static inline void fsdp_parameter_free_adapter(fsdp_parameter *weight)
     fsdp_free(weight->adapter);
     weight->adapter = NULL;
 }
-/* Return true if the adapter of `weight` has magnitudes. Then call fsdp_adapter_apply(). */
+/* Return true if `weight` has an adapter with magnitudes. Its layer must then call
+ * fsdp_adapter_apply(). */
 static inline bool fsdp_adapter_has_magnitudes(const fsdp_parameter *weight)
 {
     return weight->adapter && weight->adapter->magnitude;

@@ -93,7 +93,7 @@ struct fsdp_module {
     void *impl; /* the model's own struct: parameters of layers, configuration */
     void (*impl_destroy)(void *impl);
     fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
-    /* NULL: the hooks are borrowed. */
+    /* Item i frees hooks[i]. NULL: hooks[i] is borrowed. */
     void (*hooks_destroy[FSDP_MAX_HOOKS])(fsdp_region_hooks *hooks);
     int n_hooks;
     bool checkpointed; /* the module's forward runs again in backward */

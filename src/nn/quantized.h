@@ -12,8 +12,9 @@
  * multiple of 64 bytes, and then the scales of its blocks: a byte each with double quantization,
  * and a float32 each without.
  *
- * Double quantization also needs one float32 for each block of scales (256, usually), and the
- * numbers of a map. These are small, so every rank has all of them. */
+ * Double quantization also needs one float32, the nested absmax, for each block of scales (256,
+ * usually), and the numbers of a map from the codes of scales to values. These are small, so every
+ * rank has all of them. */
 #pragma once
 #include "src/kernels/kernels.h"
 #include "src/nn/module.h"
@@ -51,7 +52,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_quantized_create(const fsdp_quantization *how, 
 FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_quantized(fsdp_parameter *p,
                                                          const fsdp_quantization *how);
 void fsdp_quantized_free(fsdp_quantized *q); /* accepts NULL */
-/* Return the number of elements after which a tensor may be cut. */
+/* Return the step at which a tensor may be cut: after each multiple of this number of elements. */
 int64_t fsdp_quantized_step(const fsdp_quantization *how);
 /* Return the part that has elements [first, first + n). `first` is a multiple of
  * fsdp_quantized_step(), or the number of elements if n is 0. n is also such a multiple, unless the

@@ -88,7 +88,8 @@ static fsdp_status check_nccl(const fsdp_group *group, const fsdp_device *device
                       device->ordinal, reason);
 }
 
-/* Choose `nccl` if all ranks can use it, otherwise `copy`. */
+/* Choose `nccl` if all ranks can use it, otherwise `copy`. Return an error if the ranks can use
+ * neither. */
 static fsdp_status choose_possible(fsdp_group *group, const fsdp_device *device, const card *cards,
                                    const fsdp_card_exchange **exchange)
 {
@@ -105,7 +106,8 @@ static fsdp_status choose_possible(fsdp_group *group, const fsdp_device *device,
     return status;
 }
 
-/* Set *exchange to the one that $FSDP_CARD_EXCHANGE names, if the ranks can use it. */
+/* Set *exchange to the card exchange that $FSDP_CARD_EXCHANGE names. If the variable is not set, or
+ * is "auto", choose_possible() chooses one. Return an error if the ranks cannot use it. */
 static fsdp_status choose_exchange(fsdp_group *group, const fsdp_device *device, const card *cards,
                                    const fsdp_card_exchange **exchange)
 {

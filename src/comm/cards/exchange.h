@@ -30,14 +30,14 @@ typedef struct fsdp_card_exchange {
     void (*close)(fsdp_group *group); /* NULL: nothing to free. Accepts a group without state. */
     /* Called when a buffer is created, after all ranks have created their mirrors: attach to what
      * this rank needs of the other ranks' mirrors. `handles` [world_size] describe the mirrors.
-     * NULL: nothing. */
+     * NULL: nothing to attach to. */
     fsdp_status (*attach)(fsdp_group *group, fsdp_comm_device_memory *memory,
                           const fsdp_shared_memory_handle *handles);
-    /* This rank has started its last kernel of a WRITE phase. Send the bytes that it has declared.
-     */
+    /* Called when this rank has started its last kernel of a WRITE phase. Send the bytes that it
+     * has declared, or only show the other ranks the list of these bytes, for `receive`. */
     void (*send)(fsdp_shared_buffer *buffer);
     /* Called when a READ phase begins that follows a WRITE phase directly: receive the bytes that
-     * this rank reads, in order with its kernels. NULL: they have arrived already. */
+     * this rank reads, in the stream of its kernels. NULL: the bytes have arrived already. */
     fsdp_status (*receive)(fsdp_shared_buffer *buffer);
     /* True if a rank must wait for its kernels before it ends a phase of the buffer. */
     bool ends_after_kernels;

@@ -19,9 +19,11 @@
  * those of its peers. As with phases (phase.c), of any two ranks at least one sees the announcement
  * of the other, so a different order is an error of all ranks.
  *
- * If a rank fails, the kernels of the others would wait for it forever. So a thread watches the
- * group: if a failure is posted, or if an exchange does not end within the timeout, it aborts the
- * exchanges. The streams then go on, and the next phase returns the failure.
+ * If a rank fails, the kernels of the others would wait for it forever. So each rank has a thread
+ * that watches the group. The thread aborts the exchanges of its rank if a failure is posted. It
+ * posts a failure itself if the process of a peer is stopped, if NCCL reports an error, if ranks
+ * wait for each other, or if an exchange does not end within the timeout. The streams then go on,
+ * and the next phase returns the failure.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -37,10 +39,10 @@
 #include "src/tensor/device.h"
 
 enum {
-    MOST_RANGES = 1 << 14, /* in the list of one rank; pages that are not used do not exist */
+    MOST_RANGES = 1 << 14, /* in the list of one rank, which has 512 KiB for them */
     MOST_ANNOUNCED = 256,  /* exchanges of a rank that its peers can still compare */
-    POLL_US = 20,
-    WATCH_US = 50000
+    POLL_US = 20,          /* pause of a rank between two looks at its own exchange */
+    WATCH_US = 50000       /* pause of the watching thread between two looks at the group */
 };
 
 /* What a rank has written in the last WRITE phase of a buffer. */
@@ -67,7 +69,7 @@ typedef struct nccl_state {
     pthread_t thread;
     bool has_thread;
     fsdp_shared_buffer *announced; /* announcement [world_size, MOST_ANNOUNCED] */
-    fsdp_card_piece *pieces;       /* scratch of the rank's thread */
+    fsdp_card_piece *pieces;       /* scratch memory; only the thread of the program uses it */
     size_t cap_pieces;
 } nccl_state;
 
@@ -132,7 +134,7 @@ static int find_odd_rank(const nccl_state *s, uint64_t *sequence)
     return -1;
 }
 
-/* What was seen of the exchanges when the thread looked at them the last time. */
+/* What the watching thread saw of the exchanges when it last looked at them. */
 typedef struct watched {
     uint64_t n_exchanges;
     int64_t since_ns; /* when the link was last idle, or an exchange began */
@@ -140,7 +142,8 @@ typedef struct watched {
     uint64_t sequence;
 } watched;
 
-/* If a peer has been odd in two looks, and has not continued between them, post a failure. */
+/* If find_odd_rank() has found the same peer in two consecutive looks of the thread, and the peer
+ * has not continued between them, post a failure. */
 static fsdp_status check_odd_rank(const nccl_state *s, const watched *before, watched *now)
 {
     fsdp_group *group = s->group;
@@ -248,7 +251,8 @@ static void close_state(fsdp_group *group)
     group->exchange_state = NULL;
 }
 
-/* Wait until what the host has begun is set up, or until a rank has failed. */
+/* Wait until NCCL has set up what this rank has begun last, the connection or an exchange, or until
+ * a rank has failed. The kernels of the exchange may still run afterwards. */
 static fsdp_status wait_for_setup(nccl_state *s)
 {
     const int64_t start = fsdp_clock_ns();
@@ -343,7 +347,8 @@ static bool is_for(const fsdp_written_range *range, int rank)
     return range->reader == FSDP_ALL_READERS || range->reader == rank;
 }
 
-/* Append the pieces that rank `from` sends to rank `to`. One of them is this rank. */
+/* Append the pieces that rank `from` sends to rank `to` to s->pieces, which has *n items. Either
+ * `from` or `to` is this rank. */
 static fsdp_status add_pieces(nccl_state *s, const fsdp_shared_buffer *buffer, int from, int to,
                               size_t *n)
 {

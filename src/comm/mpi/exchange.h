@@ -22,7 +22,7 @@ typedef enum fsdp_mpi_kind {
     FSDP_MPI_ENDED,     /* the sender has ended `count` phases of a buffer; its bytes follow */
     FSDP_MPI_BOARD,     /* what the sender is doing, a few times a second */
     FSDP_MPI_FAILURE,   /* a failure on the sender's host */
-    FSDP_MPI_LEFT,      /* the sender has left the world; its last message */
+    FSDP_MPI_LEFT,      /* the sender has left the world; this is its last message */
 } fsdp_mpi_kind;
 
 typedef struct fsdp_mpi_range {
@@ -37,7 +37,7 @@ typedef struct fsdp_mpi_board {
 } fsdp_mpi_board;
 
 typedef struct fsdp_mpi_failure {
-    int32_t board; /* the board of the failure */
+    int32_t board; /* number of the board on which the failure was posted */
     fsdp_comm_failure failure;
 } fsdp_mpi_failure;
 

@@ -5,7 +5,7 @@
 
 #include "src/comm/mpi/abi.h"
 
-/* How this process was started. */
+/* How MPI's launcher started this process. */
 typedef struct fsdp_mpi_job {
     const char *launcher; /* "mpirun" */
     const char

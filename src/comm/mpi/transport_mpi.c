@@ -61,7 +61,7 @@ static void end_phase(fsdp_shared_buffer *buffer)
     fsdp_mpi_progress_end_phase(progress, buffer);
 }
 
-/* After a failure, MPI may still be writing to the memory. */
+/* After a failure, MPI may still be writing to the memory. Then it must stay mapped. */
 static void release_memory(fsdp_comm_memory *memory)
 {
     if (!fsdp_mpi_progress_leaks(progress))

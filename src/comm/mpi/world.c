@@ -167,8 +167,9 @@ static void finalize_at_exit(void)
         (void)own_mpi->finalize();
 }
 
-/* This library calls MPI from one thread at a time. If another program has initialized MPI, that
- * program may call it at the same time. */
+/* Return an error if MPI's thread level is below `needed`. This library calls MPI from one thread
+ * at a time, so it needs FSDP_MPI_SERIALIZED. If another program has initialized MPI, that program
+ * may call MPI at the same time, so FSDP_MPI_MULTIPLE is needed. */
 static fsdp_status check_level(const fsdp_mpi_abi *abi, int level, int needed)
 {
     if (level >= needed)
@@ -342,8 +343,8 @@ static fsdp_status take_seats(fsdp_mpi_world *w, const seat *own, int mpi_rank,
     return status;
 }
 
-/* Check the number of processes. If the launcher belongs to another MPI than the library, every
- * process is a job of its own. */
+/* Check that MPI has started as many processes as the launcher says. If the launcher belongs to
+ * another MPI than the library, every process is a job of its own, and MPI reports one process. */
 static fsdp_status check_size(const fsdp_mpi_job *job, const fsdp_mpi_world *w)
 {
     const bool is_slurm = strcmp(job->launcher, "srun") == 0;
