@@ -83,8 +83,9 @@ static const fsdp_options_spec write_spec = {
     .positional = "key=value...",
 };
 
-/* Ask the questions, or take the answers `given` [n] and defaults, and check that this loses no
- * value of the file `path`. Set *config to the new configuration, which the caller owns. */
+/* Set *config to the new configuration, which the caller owns. Ask the questions or, without
+ * questions, take the answers `given` [n] and defaults. Without questions and without --overwrite,
+ * also check that no value of the file `path` is lost. */
 static fsdp_status answer(const write_options *o, const char *const *given, size_t n,
                           const char *path, fsdp_yaml *config)
 {

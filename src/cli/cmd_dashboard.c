@@ -116,7 +116,7 @@ int fsdp_cmd_dashboard(int argc, char **argv)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
-        sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
+        sigaction(SIGHUP, &action, NULL); /* under nohup, SIGHUP stays ignored */
     fsdp_status status = check_host(config.host);
     if (status != FSDP_OK) {
         code = fsdp_cli_misused(spec.program);

@@ -166,7 +166,7 @@ static const char *refused_name(const char *name)
     return NULL;
 }
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "models and rows: model data baseline-data text-column target-column task-prefix max-samples "
     "max-seq-length",

@@ -211,7 +211,7 @@ static void derive(void *target, const fsdp_options *options)
     fsdp_generation_options_given(options, &config->run.generation);
 }
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "model and prompts: model prompt input task-prefix max-source-length",
     "conversations: chat system messages",

@@ -291,7 +291,7 @@ static const char *without_effect(const void *config, const fsdp_options *option
                : NULL;
 }
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "the plan: world-size local-world-size fit schedule json",
     "an estimate of time: interconnect flops-per-rank",

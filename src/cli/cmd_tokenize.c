@@ -232,7 +232,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
                : FSDP_OK;
 }
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "input and output: tokenizer data output validation-fraction overwrite resume check",
     "rows: task text-column target-column max-samples",

@@ -16,7 +16,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_named_file(const fsdp_options *options, 
 
 /* Read the file that `fsdp config` is about to replace. Set *old to its content, which the caller
  * owns, or to an empty map if there is no such file. Return FSDP_ERR_INVALID if the file is not a
- * configuration file of Accelerate, because such a file must not be overwritten. */
+ * configuration file of Accelerate, because a file of another kind must not be overwritten. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_read_replaced(const char *path, fsdp_yaml *old);
 /* Return FSDP_ERR_INVALID if replacing `old`, the content of `path`, with `config` would lose a
  * value about which the user has said nothing. `given` [n] has the user's answers in the form

@@ -95,8 +95,8 @@ FSDP_PRINTF(2, 3) static void add(arguments *a, const char *format, ...)
     a->failed |= !word;
 }
 
-/* Make the command line of `fsdp train` for the plan. All other options come from environment
- * variables, as in ranks that `fsdp launch` starts. */
+/* Make the command line of `fsdp train` for the plan. All options that are not in it come from
+ * environment variables, as in ranks that `fsdp launch` starts. */
 static void add_all(arguments *a, const explain_options *o)
 {
     add(a, "fsdp train");

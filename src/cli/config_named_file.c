@@ -1,3 +1,4 @@
+/* See fsdp_config_named_file() in config.h. */
 #include <stddef.h>
 
 #include "src/base/error.h"

@@ -29,7 +29,8 @@ fsdp_status fsdp_config_read_replaced(const char *path, fsdp_yaml *old)
                       path);
 }
 
-/* Return true if both values are the same scalar, or have the same entries in the same order. */
+/* Return true if both values are the same scalar, lists with the same items in the same order, or
+ * maps with the same entries in any order. */
 static bool is_same(const fsdp_yaml *a, const fsdp_yaml *b)
 {
     if (a->kind != b->kind || a->n != b->n)
@@ -55,7 +56,8 @@ static bool is_empty(const fsdp_yaml *value)
 }
 
 /* Return FSDP_ERR_INVALID if the value `old` would be lost, because the map `new_map` has another
- * value for its key, and the user has not given one. */
+ * value for its key, or none, and the user has not given a value for the key. If `old` is a map,
+ * check each of its entries instead. `new_map` is NULL if the new file has no such map. */
 static fsdp_status check_entry(const fsdp_yaml *old, const fsdp_yaml *new_map, const char *path,
                                const char *const *given, size_t n)
 {

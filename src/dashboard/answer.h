@@ -4,9 +4,9 @@
 #include "src/base/str.h"
 #include "src/dashboard/board.h"
 
-/* Append all runs with their numbers, settings and curves, all checkpoints, and the names of all
- * logs. Leave out the settings and curves of runs that have not changed since the board's revision
- * `since`. */
+/* Append all runs, all checkpoints, and the names of all logs. Each run has its state, numbers of
+ * steps, times and best loss. Its settings, saves and curves are left out if the run has not
+ * changed since the board's revision `since`. */
 void fsdp_answer_runs(fsdp_board *board, int64_t since, fsdp_str *answer);
 /* Append the ranks of the run `id` with their samples, and the collectives of each unit. Return
  * false if there is no such run. */

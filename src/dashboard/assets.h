@@ -8,5 +8,6 @@ typedef struct fsdp_asset {
     size_t bytes;
 } fsdp_asset;
 
-/* Return the file `path`, such as "page.js", or "" for the page itself; NULL if there is none. */
+/* Return the file whose path is `path`, such as "page.js", or "" for the page itself. Return NULL
+ * if there is no such file. The result is valid until the next call in this thread. */
 const fsdp_asset *fsdp_asset_find(const char *path);

@@ -93,7 +93,8 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
             c->runs[i].seen = true;
             c->runs[i].inode = found->inode;
             c->runs[i].run->events_bytes = found->bytes;
-            /* If the run has a file of metrics, fsdp_dashboard_run_read() sets changed_at. */
+            /* Set changed_at only for event files. For a file of metrics,
+             * fsdp_dashboard_run_read() sets it. */
             if (run->has_events)
                 c->runs[i].run->changed_at = found->time;
             return FSDP_OK;
@@ -274,7 +275,7 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
     return FSDP_OK;
 }
 
-/* --- turns of the reader --- */
+/* --- finding and reading files (in the reader's thread) --- */
 
 /* Scan a folder of the board. Open the folder again first, because another folder may have the same
  * path now. */

@@ -32,7 +32,7 @@ typedef struct fsdp_board_run {
 } fsdp_board_run;
 
 typedef struct fsdp_board_checkpoint {
-    size_t dir;
+    size_t dir; /* index of the board's folder */
     fsdp_inode inode;
     char *path; /* owned */
     double time;
@@ -43,7 +43,7 @@ typedef struct fsdp_board_checkpoint {
 
 typedef struct fsdp_board_log {
     int64_t id;
-    size_t dir;
+    size_t dir; /* index of the board's folder */
     fsdp_inode inode;
     char *path; /* owned */
     int64_t bytes;
@@ -62,13 +62,14 @@ struct fsdp_board_content {
     size_t n_checkpoints, cap_checkpoints;
     fsdp_board_log *logs; /* [n_logs] */
     size_t n_logs, cap_logs;
+    /* revision increases when a run changes. next_id is the id that a run or log got last. */
     int64_t revision, next_id;
 };
 
 /* Create a board of the folders `paths` [n]. If folders overlap, a run, checkpoint or log that is
  * in several of them is shown once, in the first one. If `may_come` is true, a folder that does not
- * exist yet is no error, because it may appear later. Returns FSDP_ERR_NOT_FOUND or
- * FSDP_ERR_INVALID with a message if another path is not a folder that can be read. */
+ * exist yet is no error, because it may appear later. Returns FSDP_ERR_NOT_FOUND,
+ * FSDP_ERR_INVALID or FSDP_ERR_IO with a message if a path is not a folder that can be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */

@@ -424,8 +424,8 @@ function shownTick(v) {
     return Math.abs(v) >= 1e5 ? shortNumber(v) : String(Number(v.toPrecision(6)));
 }
 
-// lines: [{name, kind, x: [], y: [], min, max, dots}]; options: {title, note, isTime, xLabel, isLog,
-// smoothing, withoutSpikes, format, fromZero}
+// lines: [{name, kind, dash, isBest, x: [], y: [], min, max, dots}]; options: {title, note, isTime,
+// clock, xLabel, isLog, smoothing, withoutSpikes, withoutFar, format, fromZero}
 function drawLines(figure, lines, options) {
     const frame = makeFrame(figure, options.title, options.note);
     lines = lines.filter(line => line.x.length);

@@ -47,8 +47,8 @@ static bool read_line(int fd, char *line, size_t size)
 }
 
 /* Return true if the child does not get the variable: TORCHELASTIC_ERROR_FILE, the file in which a
- * rank reports its error to the launcher, and the variables of the options of `fsdp dashboard`. The
- * user set them for another command, or for a program of theirs. */
+ * rank reports its error to the launcher, and the variables of the options of `fsdp dashboard`. If
+ * the user has set such a variable, it was meant for another command or program. */
 static bool is_withheld(const char *entry)
 {
     static const char *const names[] = {

@@ -27,8 +27,8 @@ function lastLoss(run) {
     return tail.length ? tail.reduce((a, b) => a + b, 0) / tail.length : null;
 }
 
-// Return of how many steps lastLoss() is the mean; null if the run has no training loss. A point of
-// a curve can be several steps.
+// Return over how many steps lastLoss() is the mean; null if the run has no training loss. A point
+// of a curve can stand for several steps.
 function lastLossSteps(run) {
     const curve = run.curves && run.curves["train/loss"];
     if (!curve || !curve.mean.length || !curve.step)
@@ -117,8 +117,8 @@ function hasDiverged(run) {
     return loss.mean[loss.mean.length - 1] === null || riseOf(loss.mean.filter(v => v !== null)) !== null;
 }
 
-// Return {from, to} if the loss ends clearly higher than it began, or clearly higher than its
-// lowest stretch, otherwise null: two texts with the losses. "Clearly" means by more than the noise
+// Return {from, to}, two texts with losses, if the loss ends clearly higher than it began, or
+// clearly higher than its lowest stretch; otherwise null. "Clearly" means by more than the noise
 // of the loss. A stretch is a tenth of the values, or eight of them.
 function riseOf(values) {
     if (values.length < 20)

@@ -34,6 +34,7 @@ typedef struct fsdp_dashboard_run {
     int64_t read_bytes;   /* value of events_bytes when the event files were read last */
 
     fsdp_run_curve *curves; /* [n_curves]; owned */
+    /* last_curve is the index of the curve that was found or added last. */
     size_t n_curves, last_curve;
     double step, epoch;    /* step and epoch of the newest line */
     double steps, seconds; /* number of steps, and the sum of their times */

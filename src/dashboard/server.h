@@ -2,7 +2,7 @@
  * only, and shows nothing without the token, which is the first component of every path:
  *
  *     /<token>/            the page
- *     /<token>/page.js, page.css, charts.js, findings.js
+ *     /<token>/page.js, page.css, charts.js, findings.js, slow.js
  *     /<token>/runs?since=N, /<token>/run?id=N, /<token>/log?id=N   JSON, see answer.h
  *
  * A request contains no file names. It refers to runs and logs by the numbers that the board has

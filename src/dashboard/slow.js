@@ -268,7 +268,7 @@ function speedOf(runs) {
     return {inTokens, of, text: run => inTokens ? shortNumber(of(run)) + " tokens/s" : duration(1 / of(run)) + " a step"};
 }
 
-const SLOW_TIMES = 1.15; // how many times as fast the fastest run is at least, if a run is slow
+const SLOW_TIMES = 1.15; // a run is slow if the fastest run is more than this many times as fast
 
 // Return the runs that are clearly slower than the fastest run of `yardstick`. If these are more than
 // half of the runs, the fastest run is an exception: then return only runs that are clearly slower

@@ -5,8 +5,8 @@
  * have the shape [blocks]. This library divides each row into blocks of its own, so its scales have
  * the shape [rows, blocks of a row]. The last block of a row may be shorter. The value of an
  * element is the value of its code times the scale of its block. If each block of this library is
- * within one block of bitsandbytes, it gets the scale of that block, and all values stay exactly
- * the same. */
+ * within one block of bitsandbytes, each gets the scale of the block that contains it, and all
+ * values stay exactly the same. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>

@@ -273,7 +273,8 @@ static fsdp_status assign(fsdp_foreign_run *run, const numbered *number,
     return FSDP_OK;
 }
 
-/* Set *any to true if a name of the checkpoint is that of a parameter of this model. */
+/* Assign each number whose name in the checkpoint is that of a slot's parameter. Set *any to
+ * whether there is such a name. */
 static fsdp_status assign_by_names(fsdp_foreign_run *run, const numbers *all, bool *any)
 {
     *any = false;

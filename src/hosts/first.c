@@ -328,7 +328,8 @@ static void asks_to_join(first *f, fsdp_member *m, const fsdp_hosts_message *joi
 
 /* ---- starting a round ---- */
 
-/* Send each host its index, the number of ranks of each host, and MASTER_PORT. */
+/* Send every other host the START message: round, restarts, its index, MASTER_PORT, the number of
+ * ranks of each host, and the run id. Also set f->n_ranks. */
 static fsdp_status send_places(first *f, int master_port)
 {
     int32_t *ints = fsdp_calloc((size_t)f->n_hosts + 4, sizeof *ints);
@@ -376,8 +377,8 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
                                   .ranks = ranks,
                                   .names = names,
                                   .agent = agent,
-                                  /* Hydra accepts no IPv6 address here. If it gets none, it finds
-                                   * an address by the host's name. */
+                                  /* Hydra accepts no IPv6 address here. If it gets no address, it
+                                   * finds one by the host's name. */
                                   .address = *address && !strchr(address, ':') ? address : NULL,
                                   .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(

@@ -77,8 +77,8 @@ static bool read_count(const char *text, const char *end, int *ranks)
     return after == end && end > text && n >= 1 && n <= FSDP_COMM_MAX_RANKS;
 }
 
-/* Read an entry, which ends at `end`: HOST, HOST:N or, in a file, HOST slots=N. `ranks` is the
- * number of ranks if the entry has no number. */
+/* Read an entry, which ends at `end`: HOST, HOST:N or, in a file, HOST slots=N. In a file, it
+ * may also have max_slots=N. `ranks` is the number of ranks if the entry has no number. */
 static fsdp_status read_entry(const char *entry, const char *end, int ranks, fsdp_host_list *list)
 {
     const size_t length = strcspn(entry, ": \t,\r\n#");
@@ -268,7 +268,7 @@ static fsdp_status list_variables(command *c)
     return FSDP_OK;
 }
 
-/* ---- running it ---- */
+/* ---- running mpirun ---- */
 
 /* The signals to this process while mpirun is running. They are blocked, so none is lost. */
 typedef struct signals {
@@ -283,7 +283,7 @@ static void begin_signals(signals *s)
     sigemptyset(&s->set);
     sigaction(SIGHUP, NULL, &hangup);
     for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
-        if (numbers[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
+        if (numbers[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* ignored under nohup */
             sigaddset(&s->set, numbers[i]);
     sigprocmask(SIG_BLOCK, &s->set, &s->before);
     /* If the parent of this process ignores SIGCHLD, so does this process. Then the kernel would
@@ -417,7 +417,8 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
                 shape.round + 1, launch->max_restarts);
     }
     /* mpirun ends the ranks itself after all signals except SIGUSR1, and its exit code does not say
-     * whether they have saved. */
+     * whether they have saved. So only after SIGUSR1, a failure of mpirun means that the job
+     * failed. */
     if (s->first && !(s->first == SIGUSR1 && *exit_code == FSDP_EXIT_FAILURE))
         *exit_code = fsdp_exit_of_signal(s->first);
     return FSDP_OK;

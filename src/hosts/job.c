@@ -66,8 +66,8 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
 }
 
 /* Decide where the launchers meet, and whether this launcher may be the first one. With
- * --node-rank, the launcher of host 0 is the first. Otherwise the first is the launcher that begins
- * to listen first on the host of the endpoint. */
+ * --node-rank and without --rdzv-endpoint, the launcher of host 0 is the first. Otherwise the first
+ * is the launcher that begins to listen first on the host of the endpoint. */
 static fsdp_status find_meeting(fsdp_hosts_job *job)
 {
     const fsdp_launch_config *c = job->config;

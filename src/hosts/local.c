@@ -49,7 +49,7 @@ static fsdp_status open_signals(fsdp_local *local)
     sigemptyset(&set);
     sigaction(SIGHUP, NULL, &hangup);
     for (size_t i = 0; i < FSDP_LENGTH(handled); i++)
-        if (handled[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
+        if (handled[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* ignored under nohup */
             sigaddset(&set, handled[i]);
     sigprocmask(SIG_BLOCK, &set, &local->mask);
     /* If the parent of this process ignores SIGCHLD, so does this process. Then the kernel would
@@ -256,7 +256,8 @@ static void handle_message(fsdp_local *local, fsdp_local_process *p, const fsdp_
 }
 
 /* Handle the end of a process, or of its connection. If it watched a rank and did not report how
- * the rank ended, the rank failed. */
+ * the rank ended, record FSDP_ENDS_OTHER and, unless the ranks were asked to end, report that the
+ * rank failed. */
 static void process_left(fsdp_local *local, fsdp_local_process *p)
 {
     char text[128];

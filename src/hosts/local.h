@@ -35,8 +35,10 @@ typedef struct fsdp_local {
     size_t n_processes, cap;
     pid_t daemon;    /* pid and process group of MPI's daemon or of mpirun; 0: not running */
     int daemon_pipe; /* pipe with the daemon's stdout and stderr; -1: none. Owned */
+    /* The daemon or mpirun was started in this round. */
     bool daemon_started;
     bool in_round; /* a round has begun, and IDLE was not reported yet */
+    /* The ranks were asked to end; QUIET was reported. */
     bool stopping, quiet;
     bool hangup;    /* a SIGHUP was reported */
     int ends;       /* bits of fsdp_hosts_ends: how the ranks of this round have ended */

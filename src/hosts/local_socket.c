@@ -109,7 +109,7 @@ fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in, fsdp_hosts_message *mes
     return FSDP_OK;
 }
 
-/* Send all bytes. This blocks only for a short time, because the other end reads at once. */
+/* Send all bytes. This blocks only for a short time, because the receiver reads at once. */
 static fsdp_status send_all(int fd, const char *bytes, size_t n)
 {
     while (n) {
@@ -161,7 +161,7 @@ fsdp_status fsdp_local_socket_send_plan(int fd, const char *bytes, size_t size)
     return send_all(fd, bytes, size);
 }
 
-/* ---- the other end ---- */
+/* ---- for the ranks and agents, which connect to the launcher ---- */
 
 fsdp_status fsdp_local_socket_connect(int *fd)
 {

@@ -14,15 +14,16 @@ enum {
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_listen(int *fd, char name[FSDP_LOCAL_NAME]);
 /* Accept the next connection of a process of the same user. Return false if there is none. */
 bool fsdp_local_socket_accept(int listener, int *fd, pid_t *pid);
-/* Set *message to the next message that has arrived, and *taken to true. Do not wait for a message.
- * *in keeps the bytes of an incomplete message. Set *ended to true at the end of the connection. */
+/* Set *message to the next message that has arrived, and *taken to true. The caller frees the
+ * message. If no complete message has arrived, do not wait for one, but set *taken to false. *in
+ * keeps the bytes of an incomplete message. Set *ended to true at the end of the connection. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in,
                                                    fsdp_hosts_message *message, bool *taken,
                                                    bool *ended);
 /* Send an encoded plan together with stdin, stdout and stderr of this process. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_send_plan(int fd, const char *bytes, size_t size);
 
-/* --- the other end --- */
+/* --- for the ranks and agents, which connect to the launcher --- */
 /* Connect to the launcher's socket, whose name is in the environment. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_connect(int *fd);
 FSDP_MUST_CHECK fsdp_status fsdp_local_socket_send(int fd, const fsdp_hosts_message *message);

@@ -27,7 +27,7 @@ typedef enum fsdp_hosts_kind {
     FSDP_HOSTS_FAILED,
     FSDP_HOSTS_SIGNALLED, /* integer: the signal that the launcher got */
     /* No rank of this host is running any more. Integers: round, and how the ranks ended (bits of
-     * fsdp_hosts_ends). Text: how the first rank failed, or "". */
+     * fsdp_hosts_ends). Text: how the rank ended that was the first to fail, or "". */
     FSDP_HOSTS_QUIET,
     FSDP_HOSTS_IDLE, /* integer: round; neither ranks nor daemon are running any more */
     /* --- from the first launcher to another one --- */
@@ -39,9 +39,10 @@ typedef enum fsdp_hosts_kind {
      * MASTER_PORT, then the number of ranks of each host. Text: run id. */
     FSDP_HOSTS_START,
     FSDP_HOSTS_DAEMON, /* texts: the command line of MPI's daemon, which the receiver starts */
-    /* End the ranks of a round. Integers: round, signal; 0: the job failed. */
+    /* Ask the ranks to end. Integers: round, and the signal that the job got, or 0 if the job
+     * failed. SIGKILL means the same as KILL. */
     FSDP_HOSTS_STOP,
-    FSDP_HOSTS_KILL,   /* integer: round; end the daemon, too */
+    FSDP_HOSTS_KILL,   /* kill the ranks, and end the daemon. Integer: round */
     FSDP_HOSTS_FINISH, /* the job has ended. Integer: exit code. Text: why, or "" */
     /* --- both directions --- */
     FSDP_HOSTS_PING, /* a sign of life */

@@ -48,7 +48,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi
  * with fsdp_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t n, char ***words,
                                            size_t *n_words);
-/* Return FSDP_OK if the first word names the daemon of this MPI library. */
+/* Return FSDP_OK if `program`, the first word of a command line, names the daemon of this MPI
+ * library, otherwise FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_check_daemon(const fsdp_mpi *mpi, const char *program);
 
 /* The rank and world size of a process, which MPI's daemon gives in environment variables. */

@@ -328,7 +328,7 @@ static fsdp_status connect_to_first(other *o, double end_s)
     return FSDP_OK;
 }
 
-/* Return true if this launcher may join the first one again after it was lost. */
+/* Return true if the first launcher was lost, but this one may join it again when it is back. */
 static bool may_come_back(const other *o)
 {
     return o->lost && !o->ended && o->job->config->max_restarts > 0;

@@ -13,7 +13,7 @@
 
 enum {
     FSDP_MAC_BYTES = 32,   /* HMAC-SHA256 */
-    FSDP_SECRET_TEXT = 48, /* size of the text of a secret that fsdp_job_secret_make() makes */
+    FSDP_SECRET_TEXT = 48, /* size of a buffer for the text that fsdp_job_secret_make() writes */
     FSDP_SECRET_LEAST = 16 /* least number of characters of a secret */
 };
 
@@ -25,7 +25,7 @@ typedef struct fsdp_job_secret {
  * is no secret. Remove $FSDP_JOB_SECRET from the environment, even if the secret comes from a file,
  * so that ranks do not get it.
  * @return FSDP_ERR_INVALID for a secret that is too short, or a file that others may read;
- * FSDP_ERR_UNSUPPORTED in a build without nettle */
+ * FSDP_ERR_NOT_FOUND if `path` does not exist; FSDP_ERR_UNSUPPORTED in a build without nettle */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret,
                                                  bool *found);
 /* Make a random secret, and write its text to `text`. */
@@ -47,10 +47,10 @@ void fsdp_mac(const uint8_t key[FSDP_MAC_BYTES], const fsdp_mac_part *parts, siz
 /* Return true if two HMACs are equal. The time that this takes does not depend on their
  * contents. */
 bool fsdp_mac_equal(const uint8_t *a, const uint8_t *b);
+enum {
+    FSDP_DIGEST_TEXT = 33 /* size of the text of a digest, with the NUL at its end */
+};
 /* Write the digest of a word under the secret to `digest`, as hexadecimal digits. Without the
  * secret, the word cannot be found by trying words against the digest. */
-enum {
-    FSDP_DIGEST_TEXT = 33
-};
 void fsdp_job_secret_digest(const fsdp_job_secret *secret, const char *word,
                             char digest[FSDP_DIGEST_TEXT]);

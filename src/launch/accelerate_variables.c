@@ -2,7 +2,8 @@
 #include "src/launch/accelerate_variables.h"
 
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
-/* YAML reads a plain `no` as false, and Accelerate's own files have it in quotes. */
+/* Accelerate's own files have "no" in quotes. But in YAML, no, off and false without quotes all
+ * mean false, so they are spellings of the same choice. */
 const char *const fsdp_accelerate_precision_choices[] = {"no|false|off", "fp8", "fp16", "bf16",
                                                          NULL};
 

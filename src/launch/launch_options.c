@@ -407,11 +407,12 @@ static void make_run_id(char id[40])
              b[14], b[15]);
 }
 
-/* Set master_addr, master_port and the run id, for programs whose ranks meet at MASTER_PORT. As in
- * torchrun, the port is that of --master-port. With --rdzv-endpoint, with --standalone or with none
- * of these options, it is a free port, because jobs that run at the same time need different ports.
- * With --standalone or with none of these options, the run id is random. `accelerate launch` always
- * gives torchrun a port, 29500 by default. */
+/* Set master_addr, master_port and the run id as torchrun does, for programs whose ranks meet at
+ * MASTER_PORT. `accelerate launch` always gives torchrun a port, 29500 by default. So without
+ * --master-port, the port is 29500 if options of Accelerate are given, but neither --rdzv-endpoint
+ * nor --standalone; otherwise it is a free port, because jobs that run at the same time need
+ * different ports. Without --rdzv-id, the run id is random with --standalone, or if --master-port,
+ * --rdzv-endpoint and Accelerate's options are all absent. */
 static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
 {
     const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;
@@ -465,7 +466,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     return fsdp_accelerate_check(c, options);
 }
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "ranks: nproc-per-node num-processes cpu gpu-ids bind omp-num-threads",
     "several hosts: nnodes node-rank master-addr master-port hosts hostfile",

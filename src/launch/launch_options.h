@@ -55,7 +55,7 @@ enum {
     FSDP_ACCELERATE_PRECISION_FP8 = 1 /* index of "fp8" in fsdp_accelerate_precisions */
 };
 extern const char *const fsdp_accelerate_precisions[];
-/* The same, with all spellings that files and flags may have. */
+/* The precisions again, each with all spellings that files and flags may have. */
 extern const char *const fsdp_accelerate_precision_choices[];
 extern const char *const fsdp_accelerate_fp8_backends[];
 

@@ -50,7 +50,7 @@ typedef struct supervisor {
     fsdp_rendezvous *rendezvous;
     fsdp_rank_process *ranks; /* [n_ranks] */
     int n, running;
-    /* [1 + 2 n + 1]: the signalfd, two pipes per rank, and the launcher of this host */
+    /* [1 + 2 n + 1]: the signalfd, two pipes per rank, and the socket to this host's launcher */
     struct pollfd *polled;
     stage stage;
     double next_stage_s;   /* time (fsdp_clock_s()) at which the next stage begins */
@@ -142,8 +142,8 @@ static void post_abort(supervisor *s, int rank, const char *how)
     fsdp_rendezvous_abort(s->rendezvous, rank, how);
 }
 
-/* Count a rank that has ended. Post an abort if it failed or if it exited without leaving its
- * group. The other ranks then end, too. */
+/* Record that a rank has ended. Post an abort if the rank failed or if it exited without leaving
+ * its group. The other ranks then end, too. */
 static void rank_ended(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];

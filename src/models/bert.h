@@ -84,7 +84,8 @@ fsdp_forward_fn fsdp_bert_intermediate_forward;
 fsdp_forward_fn fsdp_bert_output_forward; /* also for BertSelfOutput */
 fsdp_forward_fn fsdp_bert_pooler_forward;
 fsdp_forward_fn fsdp_bert_hidden_forward; /* BertModel: the hidden states, without the pooler */
-/* Forwards of the head of BertForMaskedLM (bert_masked_lm.c), each from hidden states to logits. */
+/* Forwards of the head of BertForMaskedLM (bert_masked_lm.c). Unless the comment at a forward says
+ * otherwise, it computes logits from hidden states. */
 fsdp_forward_fn fsdp_bert_cls_forward;
 fsdp_forward_fn fsdp_bert_predictions_forward;
 fsdp_forward_fn fsdp_bert_transform_forward; /* from hidden states to hidden states */

@@ -142,7 +142,8 @@ static fsdp_module *add_pooler(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* Build the BertModel `m`: set its struct, and add the modules below it. */
+/* Build the BertModel `m`: set its struct, and add the modules below it. If `pools` is false, it
+ * gets no pooler. */
 static void build_base(builder *b, fsdp_module *m, const fsdp_bert_config *config, bool pools)
 {
     fsdp_bert_model *model = fsdp_build_impl(&b->base, m, fsdp_bert_model_forward, sizeof *model);

@@ -28,8 +28,8 @@ fsdp_layer fsdp_build_linear(fsdp_builder *b, fsdp_module *parent, const char *n
  * weight. */
 fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, fsdp_init init);
-/* Add a norm that has a weight but no bias. All elements of the weight are initially `value`. If
- * eps is 0, eps is not shown when the module is printed. */
+/* Add a norm that has a weight but no bias, and return the weight. All elements of the weight are
+ * initially `value`. If eps is 0, eps is not shown when the module is printed. */
 fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                     const char *class_name, int64_t width, double value,
                                     double eps);

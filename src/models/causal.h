@@ -9,16 +9,16 @@
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label.
  * Generation reads only the last row of each prompt. In the last layer, the rows of a sequence
- * before its first row that is read, for example the rows of a masked prompt, are needed only to
- * compute keys and values. So a body has a second forward, `read_forward`, besides its ordinary
- * forward. In read_forward, the last layer computes keys and values for all rows of a sequence. It
- * computes queries, and everything after attention, only for the first row that is read and all
- * later rows. Causal attention assumes that the last query of a sequence belongs to its last key,
- * the query before it to the key before that, and so on. In read_forward this is true, because the
- * queries are those of the last rows of the sequence. So each query sees the same keys as in the
- * ordinary forward. For the rows that are left out, the gradients would be zero anyway. Both
- * forwards read parameters in the same order, so ranks that train together may use different
- * forwards. */
+ * before its first row that is read, for example the rows of a prompt without labels, are needed
+ * only to compute keys and values. So a body has a second forward, `read_forward`, besides its
+ * ordinary forward. In read_forward, the last layer computes keys and values for all rows of a
+ * sequence. It computes queries, and everything after attention, only for the first row that is
+ * read and all later rows. Causal attention assumes that the last query of a sequence belongs to
+ * its last key, the query before it to the key before that, and so on. In read_forward this is
+ * true, because the queries are those of the last rows of the sequence. So each query sees the same
+ * keys as in the ordinary forward. For the rows that are left out, the gradients would be zero
+ * anyway. Both forwards read parameters in the same order, so ranks that train together may use
+ * different forwards. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -36,11 +36,11 @@ typedef struct fsdp_causal_input {
     fsdp_kv_cache *cache;
 } fsdp_causal_input;
 
-/* The rows for which a forward computes results: all rows, or only n of them (Note [Rows that are
- * read]). */
+/* The n rows for which a forward computes results: all rows of the input, or only those that are
+ * read (Note [Rows that are read]). */
 typedef struct fsdp_causal_rows {
     int32_t n;
-    const int32_t *rows;         /* [n], ascending; NULL: all */
+    const int32_t *rows;         /* [n] indices of the rows, ascending; NULL: all rows */
     const int32_t *position_ids; /* [n] */
     const int32_t *q_offsets;    /* [n_sequences + 1] */
     int32_t *memory; /* owned, contains the arrays above; NULL: the arrays are borrowed */

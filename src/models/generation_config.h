@@ -60,8 +60,9 @@ typedef struct fsdp_generation_config {
     fsdp_rule_ids forced_eos_token_id;
     fsdp_length_decay exponential_decay_length_penalty;
     fsdp_rule_biases sequence_bias; /* numbers that are added to scores */
-    /* above 1: ids of the prompt or, for a seq2seq model, of the source become likelier, by the
-     * inverse of this repetition penalty; 1 or 0: no change */
+    /* Ids that the prompt contains or, for a seq2seq model, the source contains get a repetition
+     * penalty of 1 / encoder_repetition_penalty. So above 1, these ids become likelier. 1 or 0: no
+     * change. */
     double encoder_repetition_penalty;
     /* an n-gram of the prompt or of the source is not generated again; 0: n-grams may repeat */
     int64_t encoder_no_repeat_ngram_size;
@@ -79,7 +80,9 @@ typedef struct fsdp_generation_config {
     bool renormalize_logits;
     /* a sequence ends with the id that completes one of these texts */
     fsdp_rule_texts stop_strings;
-    char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
+    /* Names of keys of the file that are unknown, or that are not supported and would change the
+     * result. "": none. */
+    char unsupported[512];
 } fsdp_generation_config;
 
 /* The settings that a caller may override. Code that does the same for every setting passes a macro
@@ -119,7 +122,8 @@ typedef struct fsdp_generation_config {
     X(remove_invalid_values)                                                                       \
     X(stop_strings)
 
-/* The settings whose values are lists. A caller gives them as JSON text, or NULL. */
+/* The settings, other than stop_strings, whose values are lists. A caller gives the value of each
+ * as JSON text, or NULL if it is not given. */
 #define FSDP_GENERATION_LISTS(X)                                                                   \
     X(bad_words_ids)                                                                               \
     X(suppress_tokens)                                                                             \

@@ -9,7 +9,8 @@
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
  *     fsdp_kv_cache_select(s, cache, rows, m);
  *
- * After a failure, the cache must not be used; the caller can only destroy it. */
+ * A function that fails makes the scope fail. After that, the cache must not be used; the caller
+ * can only destroy it. */
 #pragma once
 #include "src/autograd/autograd.h"
 

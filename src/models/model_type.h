@@ -1,5 +1,5 @@
-/* The interface through which programs work with a model of any type. Each type has a const table.
- * registry.c lists the tables.
+/* The interface through which programs work with a model of any type. Each type has a const table
+ * of functions and names (fsdp_model_type). registry.c lists the tables.
  *
  * This folder has more than 25 source files, because each family of models has four or five files
  * of its own: the configuration, the tree of modules, the forwards and the table. All families
@@ -74,8 +74,8 @@ struct fsdp_model_type {
     /* Change the configuration to that of a model with a head for the task `task`. Return false if
      * this model_type has no such head. NULL: this model_type has only one task. */
     bool (*set_task)(fsdp_model_config *config, fsdp_task task);
-    /* True if only set_task() chooses this type. `architectures` of a config.json then never
-     * chooses it. */
+    /* True: only set_task() chooses this type, and never the root class in `architectures` of a
+     * config.json. */
     bool by_task;
 
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_model_config *config, fsdp_module **model);
@@ -83,9 +83,9 @@ struct fsdp_model_type {
     fsdp_tensor *(*loss)(fsdp_scope *s, fsdp_module *model, float factor);
     fsdp_model_outputs (*logits)(fsdp_scope *s, fsdp_module *model);
     const fsdp_decoder *decoder; /* NULL: the model does not generate */
-    /* Return the matrix products of a training step with `rows` sequences of `source` tokens. For
-     * SEQ2SEQ, `source` and `target` are the lengths of the source and the target of each
-     * sequence. */
+    /* Return the work of a training step with `rows` sequences of `source` tokens. For SEQ2SEQ,
+     * `source` and `target` are the lengths of the source and the target of each sequence; for
+     * other tasks, `target` is not used. */
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */

@@ -4,8 +4,9 @@
 
 #include "src/autograd/autograd.h"
 
-/* A table with the angles of each position. A row is computed once, when its position is first
- * needed. With FSDP_ROPE_DYNAMIC, the rows are computed again when the longest sequence changes. */
+/* A table with a row of angles for each position. A row is computed when its position is first
+ * needed, and is then kept. Only with FSDP_ROPE_DYNAMIC, all rows are computed again whenever the
+ * length of the longest sequence changes. */
 typedef struct fsdp_rotary fsdp_rotary;
 
 /* Create a table of angles for heads of head_dim elements; head_dim must be even. Returns NULL,

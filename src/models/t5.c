@@ -4,10 +4,10 @@
  * calls do all this. The forwards read the batch from the scope. Attention scores are not scaled by
  * 1 / sqrt(K). Positions affect the scores only through a bias, which depends on the distance
  * between query and key. The first block of a stack computes the bias, and all blocks of the stack
- * add it to their scores. An RMS norm comes before each layer. The output of each layer is added to
- * the residual stream. In float16, infinite sums are clamped to finite values. An intermediate
- * tensor is dropped as soon as its last reader has run. The tape keeps the tensors that backward
- * needs.
+ * add it to their scores; in umT5, each block computes a bias of its own. An RMS norm comes before
+ * each layer. The output of each layer is added to the residual stream. In float16, infinite sums
+ * are clamped to finite values. An intermediate tensor is dropped as soon as its last reader has
+ * run. The tape keeps the tensors that backward needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>

@@ -27,8 +27,10 @@ typedef struct fsdp_rule_words {
 /* The setting sequence_bias: sequences of ids, and a number for each. */
 typedef struct fsdp_rule_biases {
     fsdp_rule_words words;
-    float biases[FSDP_MAX_RULE_IDS]; /* [n]: added to the score of the last id of each sequence */
-    int32_t n;                       /* number of sequences */
+    /* [n] one number for each sequence. It is added to the score of the sequence's last id when the
+     * ids before this one have just been generated. */
+    float biases[FSDP_MAX_RULE_IDS];
+    int32_t n; /* number of sequences */
 } fsdp_rule_biases;
 
 /* Texts, each followed by a NUL. */

@@ -85,7 +85,8 @@ static const fsdp_options_spec spec = {
     .check = check_config,
 };
 
-/* Read --weights. The caller owns *weights, which is NULL if the option is not given. */
+/* Read --weights, which has one number for each adapter. The caller owns *weights, which is NULL if
+ * the option is not given. */
 static fsdp_status read_weights(const merge_config *c, size_t n_adapters, double **weights)
 {
     *weights = NULL;

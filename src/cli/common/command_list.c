@@ -1,5 +1,5 @@
-/* The list of commands. The tables themselves are in main.c: they contain the functions of all
- * commands, and some of them call functions here. */
+/* The list of commands. The tables themselves are in main.c, so that this file does not depend on
+ * the commands: the tables contain their functions, some of which call functions of this file. */
 #include <string.h>
 
 #include "src/base/assert.h"

@@ -60,7 +60,8 @@ extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_co
 
 /* Commands that MPI's programs call when `fsdp launch` runs a job on several hosts. They are not
  * for users, and are in no list. MPI calls the launch agent as it would call ssh, with -x as the
- * first argument, so the name of this command is -x. */
+ * first argument, so the name of the agent's command is -x. launch-rank starts one rank
+ * (fsdp_rank_stage() in src/hosts/rank_stage.h). */
 #define FSDP_LAUNCH_AGENT_COMMAND "-x"
 #define FSDP_LAUNCH_RANK_COMMAND "launch-rank"
 int fsdp_hidden_launch_command(int argc, char **argv);

@@ -16,13 +16,13 @@
 #include "src/launch/exit_code.h"
 
 struct fsdp_interrupt {
-    char *output; /* a copy, because this thread may outlive the options; NULL: none; owned */
+    char *output; /* a copy, because the thread may outlive the options; NULL: none; owned */
     bool to_the_end;
     atomic_bool came, ended;
 };
 
-/* A run that cannot be resumed does not handle SIGUSR1, because this signal asks to save and to be
- * started again. */
+/* Set *set to the signals that the thread handles. SIGUSR1 asks a run to save and to be started
+ * again, so it is one of them only if the run can be resumed. */
 static void handled_signals(const fsdp_interrupt *self, sigset_t *set)
 {
     struct sigaction hangup;
@@ -44,7 +44,7 @@ static void wait_for_save(const char *output)
     static const double patience_s = 3.0;
     const struct timespec pause = {0, 2000000};
     double end = fsdp_clock_s() + patience_s;
-    do /* check at least once, because a save may be about to begin */
+    do /* wait at least once, because a save may be about to begin */
         nanosleep(&pause, NULL);
     while (fsdp_atomic_directory_is_pending(output, (int)getpid()) && fsdp_clock_s() < end);
     fsdp_atomic_directory_sweep(output, (int)getpid());

@@ -8,8 +8,9 @@ typedef struct fsdp_interrupt fsdp_interrupt;
 
 /* Let a save finish before SIGINT, SIGTERM or SIGHUP ends the process. If such a signal comes while
  * the model is saved into the folder `output`, the process waits a few seconds for the end of the
- * save. If the save takes longer, the incomplete save is removed. `output` is NULL if the run does
- * not save the model. If the process ignores SIGHUP, as under nohup, SIGHUP is still ignored.
+ * save. If the save takes longer, the incomplete save is removed. `output`, which is copied, is
+ * NULL if the run does not save the model. If the process ignores SIGHUP, as under nohup, SIGHUP is
+ * still ignored.
  *
  * SIGPIPE is ignored from now on. So a save can finish although Ctrl-C also ends `tee` in
  * `| tee log`. Call this function once per process, before any thread is started.
@@ -20,8 +21,8 @@ typedef struct fsdp_interrupt fsdp_interrupt;
  * @param to_the_end true if the run reacts to a signal itself: it checks the flag of
  *   fsdp_cli_interrupted(), saves what it needs to resume, and then ends. After a signal, the
  *   process waits until the run has ended, or until a second signal comes.
- * @return an object that is never freed; `output` must remain valid until the process ends. NULL
- *   when out of memory, or if the thread cannot be started. */
+ * @return an object that is never freed; NULL when out of memory, or if the thread that waits for
+ *   signals cannot be started */
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end);
 /* Return a flag that becomes true when a signal comes. If `to_the_end` of
  * fsdp_cli_interrupt_begin() is false, the run must not begin to save the model once the flag is
