@@ -7,8 +7,8 @@
 
 typedef struct fsdp_init_adapter_options {
     const fsdp_lora_config *lora; /* which layers, r, lora_alpha and so on; without use_dora */
-    /* Iterations of the randomized decomposition: PEFT's pissa_niter_N. Below 0: exact, PEFT's
-     * pissa. */
+    /* Number of iterations of the randomized decomposition: the N of PEFT's pissa_niter_N. Below
+     * 0: the decomposition is exact, as for PEFT's pissa. */
     int niter;
     uint64_t seed;                     /* seed of the first vectors of pissa_niter_N */
     int64_t max_shard_bytes;           /* maximum bytes of a file of the residual; 0: 50e9 */

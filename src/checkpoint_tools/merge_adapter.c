@@ -202,8 +202,8 @@ static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_
         dtype = fsdp_safetensors_dtype_of(m->options->dtype);
     fsdp_nf4_entry nf4;
     bool is_nf4 = false;
-    /* An adapter's tensor may replace a weight in NF4 of the same name, but is not in NF4 itself.
-     */
+    /* Only tensors of the base model can be in NF4. A tensor of an adapter never is, even if it
+     * replaces a weight in NF4 of the same name. */
     if (fsdp_checkpoint_find(m->base.weights, from->name) == from)
         FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
     if (is_nf4) {
@@ -340,7 +340,7 @@ static fsdp_status add_update(merge *m, const part *p, const fsdp_parameter *wei
 }
 
 /* Return an error if the base model's tensor does not have the shape that config.json gives to the
- * parameter. The matrices of the update were read for that shape. */
+ * parameter. The matrices of the update have the extents of that shape. */
 static fsdp_status check_updated(const merge *m, const output *o, const fsdp_parameter *parameter)
 {
     const int64_t *expected = parameter->shape;
@@ -397,7 +397,7 @@ static void add_to_rows(const update *u, float *rows, int64_t begin, int64_t n, 
 typedef struct weight_rows {
     const output *o;
     int64_t height, width;
-    int64_t most;            /* the number of rows in a piece */
+    int64_t most;            /* largest number of rows in a piece */
     fsdp_nf4_values *values; /* NULL: the weight is not in NF4 */
 } weight_rows;
 

@@ -26,8 +26,8 @@
 #include "src/torchfile/safetensors_dtype.h"
 
 enum {
-    PIECE = 1 << 20, /* number of elements of a piece; a multiple of the number that share a nested
-                        absmax */
+    PIECE = 1 << 20, /* number of elements of a piece; a multiple of the number of elements that
+                        share a nested absmax */
     STATE_BYTES = 512
 };
 
@@ -67,8 +67,8 @@ typedef struct output {
 typedef struct weight {
     const fsdp_checkpoint_entry *from; /* NULL: no weight has been begun */
     fsdp_quantized *q;
-    float *absmax;  /* [q->blocks] */
-    uint8_t *codes; /* [q->blocks] */
+    float *absmax;  /* [q->blocks] scales */
+    uint8_t *codes; /* [q->blocks] scales in 8 bits, if they are quantized, too */
 } weight;
 
 typedef struct folder_run {
@@ -286,7 +286,7 @@ static fsdp_status write_packed(folder_run *run, const output *o, fsdp_weights_w
 }
 
 /* Write the JSON object that bitsandbytes reads. Pad it with spaces to STATE_BYTES bytes, because
- * the size of the tensor must be known before the offset is computed. */
+ * the size of the tensor must be known before nested_offset, the mean of the scales, is known. */
 static fsdp_status write_state(const folder_run *run, const output *o, fsdp_weights_writer *writer,
                                size_t i)
 {

@@ -1,5 +1,5 @@
-/* Writes a model's folder with weights in NF4, in the layout of bitsandbytes, or writes a folder
- * with weights in NF4 as one with floating-point weights. Tensors are read and written in pieces,
+/* Converts a model's folder to one with weights in NF4, in the layout of bitsandbytes, or a folder
+ * with weights in NF4 to one with floating-point weights. Tensors are read and written in pieces,
  * so memory does not grow with the model, except for the scales of one weight. */
 #pragma once
 #include "src/pretrained/quantize.h"

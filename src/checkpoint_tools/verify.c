@@ -181,8 +181,8 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
 }
 
 /* Verify the checksums of whole files. They also cover the bytes between items, which check_items()
- * does not read. Damage to these bytes matters, because readers refuse such a file. Do nothing if
- * check_items() has found damage, because the same damage would be reported a second time. */
+ * does not read. Damage to these bytes matters, because readers refuse a file that has it. Do
+ * nothing if check_items() has found damage, because it would be reported a second time. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));

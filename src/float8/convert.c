@@ -22,7 +22,9 @@ typedef struct conversion {
     bool *matched;      /* [n_filter_fqns] item i is true if some path contains text i */
     bool filters_small; /* filter_fqns has the text of the automatic filter */
     size_t n_converted;
-    /* The number of linear layers besides the head, and of those left out, for each reason. */
+    /* n_linear: number of linear layers other than the head. The others: how many of these layers
+     * were left out by filter_fqns or filter_first_and_last (n_filtered), because an extent is not
+     * a multiple of MULTIPLE (n_odd), or by the automatic filter (n_small). */
     size_t n_linear, n_filtered, n_odd, n_small;
 } conversion;
 

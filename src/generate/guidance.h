@@ -17,8 +17,9 @@ typedef struct fsdp_guidance fsdp_guidance;
 
 /* Return true if the settings ask for guidance. */
 bool fsdp_guidance_is_on(const fsdp_generation_config *config);
-/* Return FSDP_ERR_UNSUPPORTED if the model cannot generate with guidance_scale and these settings.
- */
+/* Check that the model can generate with the guidance that the settings ask for, if any. Return
+ * FSDP_ERR_UNSUPPORTED for a seq2seq model, and FSDP_ERR_INVALID if the negative prompt is longer
+ * than the model's number of positions. */
 FSDP_MUST_CHECK fsdp_status fsdp_guidance_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 /* Create the unconditional sequences for the rows of `batch`. There are at most `most_rows`

@@ -55,7 +55,7 @@ static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
     return status;
 }
 
-/* Collect the keys of a row, at `line`, other than `used` and `id`, which may be NULL. If `used` is
+/* Collect the keys of a row, at `line`, other than `used` and `id`. `id` may be NULL. If `used` is
  * "a.b", the key "a" is used. Ignoring a key does not change a prompt, so no key is refused. */
 static fsdp_status collect_unused(fsdp_json_node row, int64_t line, const char *used,
                                   const char *id, fsdp_unused_keys *unused)

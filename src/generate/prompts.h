@@ -23,12 +23,13 @@ typedef struct fsdp_prompts {
     size_t n_cut;              /* number of prompts that were cut to max_length */
     size_t n_prefixed;         /* number of prompts that were given a prefix that is not empty */
     size_t n_special;          /* number of prompts whose texts contain special tokens */
-    size_t special;            /* index of the first of them */
-    const char *special_token; /* a special token in it; NULL: none; borrowed from the tokenizer */
+    size_t special;            /* index of the first prompt whose text contains special tokens */
+    const char *special_token; /* a special token in the text of prompt `special`; NULL: none;
+                                  borrowed from the tokenizer */
     size_t n_unknown;          /* number of prompts with characters or words that the tokenizer does
                                 * not know */
-    size_t unknown;            /* index of the first of them */
-    fsdp_unknown_examples unknown_examples; /* some of these characters and words */
+    size_t unknown;            /* index of the first prompt with such characters or words */
+    fsdp_unknown_examples unknown_examples; /* some of the unknown characters and words */
     char *note;                             /* lists the unused keys of rows; NULL: none; owned */
 } fsdp_prompts;
 

@@ -21,7 +21,7 @@ typedef fsdp_status fsdp_text_part_fn(void *arg, const char *text, size_t bytes)
 void fsdp_text_stream_init(fsdp_text_stream *stream, const fsdp_tokenizer *tokenizer);
 /* Call this before the first id is added, if the text continues the text of `ids` [n]. The text of
  * `ids` is not passed to the callback, but `ids` are decoded together with the first new ids.
- * Otherwise, a decoder may remove a space at the beginning of the new text. */
+ * Without this call, a decoder may remove a space at the beginning of the new text. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_stream_follow(fsdp_text_stream *stream, const int32_t *ids,
                                                     size_t n);
 void fsdp_text_stream_fini(fsdp_text_stream *stream);

@@ -224,7 +224,8 @@ static fsdp_status read_bias(fsdp_json_node root, fsdp_lora_bias *bias)
 }
 
 /* Initial values do not matter for an adapter whose values are in a file. But methods such as PiSSA
- * also change the weights of the base model when they initialize an adapter. */
+ * also change the weights of the base model when they initialize an adapter, so adapters of such
+ * methods are refused. */
 static fsdp_status read_init(fsdp_json_node root, fsdp_lora_init *init)
 {
     static const char KEY[] = "init_lora_weights";

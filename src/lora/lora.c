@@ -24,7 +24,7 @@ typedef struct application {
     fsdp_lora_targets targets;
     target *items; /* [n] layers that get an adapter */
     size_t n, cap;
-    fsdp_str linear_layers; /* paths of all linear layers, for an error message */
+    fsdp_str linear_layers; /* paths of the first 8 linear layers, for an error message */
     size_t n_linear;
 } application;
 

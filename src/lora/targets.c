@@ -70,7 +70,7 @@ static fsdp_status compile_patterns(const char *field, const fsdp_lora_pattern *
     return FSDP_OK;
 }
 
-/* Return true if `pattern` matches only the text that it is. */
+/* Return true if `pattern` has no special characters, so that it matches only itself. */
 static bool is_plain(const char *pattern)
 {
     while (isalnum((unsigned char)*pattern) || *pattern == '_')
@@ -78,7 +78,7 @@ static bool is_plain(const char *pattern)
     return *pattern == 0;
 }
 
-/* Compile those entries of layers_pattern that are not the name of a list. The expression matches
+/* Compile those entries of layers_pattern that are not plain names. Each expression then matches
  * the part of a path before the index of a block. */
 static fsdp_status compile_lists(fsdp_lora_targets *t)
 {

@@ -17,8 +17,10 @@ typedef struct fsdp_lora_targets {
     const char *const *names;     /* target_modules, or the default of the model type */
     bool all_linear;              /* target_pattern is "all-linear" */
     fsdp_regex *target, *exclude; /* NULL: the setting is not a regular expression */
-    fsdp_regex **ranks, **alphas; /* [n_rank_pattern] and [n_alpha_pattern] */
-    /* [n_lists] the entries of layers_pattern; NULL: the entry is the name of a list */
+    fsdp_regex **ranks, **alphas; /* [n_rank_pattern] keys of rank_pattern, and
+                                     [n_alpha_pattern] keys of alpha_pattern */
+    /* [n_lists] the entries of layers_pattern; NULL: the entry is the plain name of a ModuleList,
+     * not a regular expression */
     fsdp_regex **lists;
     size_t n_lists;
     bool has_list_patterns; /* an entry of `lists` is not NULL */

@@ -8,8 +8,8 @@ int fsdp_exchange_hosts(int ranks, int local)
     return (ranks + local - 1) / local;
 }
 
-/* Return the latency of one exchange with `peers` other hosts, in which each rank sends `bytes`
- * bytes to each of them. */
+/* Return the latency of one exchange in which each rank sends `bytes` bytes to each of `peers`
+ * other hosts. */
 static double latency_s(const fsdp_interconnect *net, int peers, double bytes)
 {
     return net->latency_s * peers * fmax(ceil(bytes / FSDP_MESSAGE_BYTES), 1.0);

@@ -84,8 +84,8 @@ static void free_row(fsdp_fit_row *row)
     *row = (fsdp_fit_row){0};
 }
 
-/* Apply candidate i to *c as often as it is chosen, and append its flags to `all`. If it is
- * candidate `of`, append them to `last`, too. Return false if it has nothing to change in *c. */
+/* Apply candidate i to *c as often as it is chosen, and append its flags to `all`. If i is `of`,
+ * append them to `last`, too. Return false if the candidate has nothing to change in *c. */
 static bool apply_candidate(const search *s, int i, fsdp_train_config *c, fsdp_str *all, int of,
                             fsdp_str *last)
 {
@@ -238,7 +238,7 @@ static fsdp_status drop_candidate(search *s, int i, int instead, bool *dropped)
 }
 
 /* Apply candidate i as rarely as possible. If it cannot be left out, but the run also fits with the
- * candidate that it has replaced, which costs less, take that one instead. */
+ * cheaper candidate that it has replaced, choose the cheaper candidate instead. */
 static fsdp_status drop_or_swap(search *s, int i)
 {
     bool more = true;

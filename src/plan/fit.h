@@ -4,8 +4,8 @@
  * little time, then those that change the numbers of the run, and last those that change what is
  * trained or that make steps as slow as a disk. The cheapest candidate that saves memory is added,
  * again and again, until the run fits. Then each added candidate, the most costly first, is removed
- * again if the run fits without it. A candidate may replace another one, which contradicts it: the
- * other one comes back if the run fits with it, too. No set is tried that the command line would
+ * again if the run fits without it. A candidate may replace a cheaper one that contradicts it. The
+ * cheaper one comes back if the run fits with it, too. No set is tried that the command line would
  * refuse (fsdp_remedy_is_accepted()). A plan (plan.h) is made for every set of candidates that is
  * tried, so nothing is estimated. */
 #pragma once

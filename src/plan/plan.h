@@ -55,9 +55,11 @@ typedef struct fsdp_plan_unit {
      * the whole tensors that FSDP2 would gather or reduce by this collective. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
     uint64_t all_reduces, all_reduce_bytes; /* sums of the gradients over the replicas */
-    /* The ranks over which the unit is sharded, and those of them on rank 0's host. */
+    /* Number of ranks over which the unit is sharded, and how many of these ranks are on rank 0's
+     * host. */
     int shard_ranks, shard_local_ranks;
-    /* The replicas that hold the rows of rank 0, and those of them on rank 0's host. */
+    /* Number of replicas that hold the rows of rank 0, and how many of these replicas are on rank
+     * 0's host. */
     int replicas, local_replicas;
     int kept_ranks; /* as in fsdp_unit_info */
 } fsdp_plan_unit;

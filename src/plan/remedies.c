@@ -149,8 +149,8 @@ bool fsdp_remedy_save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Keep parameters in files between uses. This makes steps as slow as the disk, so it is tried
- * last. */
+/* Keep master weights and optimizer state in files while they are not in use. This makes steps as
+ * slow as the disk, so it is tried last. */
 bool fsdp_remedy_offload(fsdp_train_config *c, fsdp_str *flags)
 {
     if (c->offload_dir)

@@ -13,6 +13,6 @@ fsdp_remedy_fn fsdp_remedy_checkpoint, fsdp_remedy_save_in_step, fsdp_remedy_res
     fsdp_remedy_float8_all_gather, fsdp_remedy_activation_offload, fsdp_remedy_lora,
     fsdp_remedy_load_in_4bit;
 
-/* Return false if the program refuses its command line with `flags` added to it, because a flag
- * contradicts another one. If `c` was not parsed from a command line, return true. */
+/* Return false if the program would refuse the command line of `c` with `flags` added, because a
+ * flag contradicts another one. If `c` was not parsed from a command line, return true. */
 bool fsdp_remedy_is_accepted(const fsdp_train_config *c, const char *flags);

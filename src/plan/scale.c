@@ -21,7 +21,8 @@ typedef struct unit_state {
     size_t gather;     /* if is_gathering: index of the transfer of the gather in progress */
     bool is_secondary; /* the unit was freed after forward; if fsdp_plan_unit.kept_ranks is not 0,
                           that number of ranks still keep its parameters */
-    bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas */
+    bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas (Note
+                          [Lanes of replicas] in src/fsdp/grad_lanes.h) */
     size_t lanes;      /* if sends_lanes: index of the transfer that sends the lane or the sums */
     size_t next_post;  /* index in the timeline where the search for the next post continues */
 } unit_state;

@@ -19,14 +19,14 @@
 
 typedef struct fsdp_scale_options {
     fsdp_interconnect interconnect;
-    double flops_per_s; /* the rate of a rank; above 0 */
+    double flops_per_s; /* floating-point operations of a rank per second; above 0 */
     double straggler; /* standard deviation of a rank's compute time, as a fraction of its mean; 0:
                          all ranks are equally fast */
 } fsdp_scale_options;
 
 typedef struct fsdp_scale_estimate {
     int world_size, local_world_size, hosts;
-    double step_s;    /* step_s = compute_s + exposed_* */
+    double step_s;    /* duration of a step without stragglers: compute_s + exposed_* */
     double compute_s; /* without stragglers */
     /* Times in which the program waits for gathers, for reduce-scatters, for sums over replicas,
      * and for small collectives. */
@@ -53,7 +53,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_scale_estimate_step(const fsdp_plan *plan,
                                                      const fsdp_scale_options *options,
                                                      fsdp_scale_estimate *out);
 
-/* The quantiles, from 0 to 1, whose steps are in straggler_quantile_s. */
+/* The levels, between 0 and 1, of the quantiles in straggler_quantile_s. */
 extern const double fsdp_scale_quantiles[3];
 
 /* What fsdp_scale_print() and fsdp_scale_print_json() print. All pointers are borrowed. */

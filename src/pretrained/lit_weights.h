@@ -1,4 +1,4 @@
-/* Makes weights of Lit-LLaMA and LitGPT those of the Hugging Face model that a config.json
+/* Converts weights of Lit-LLaMA and LitGPT to those of the Hugging Face model that a config.json
  * describes (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). */
 #pragma once
 #include <fsdp/models.h>
@@ -6,9 +6,10 @@
 #include "src/hf/lit_names.h"
 #include "src/source/source.h"
 
-/* Get the numbers that decide the rows of the weights. `dir` is the folder of config.json, for
- * messages. Return FSDP_ERR_INVALID if config.json does not describe a model with the layers of
- * Llama. `label` is the checkpoint, for messages. */
+/* Set *model to the sizes in `config` on which the order of the rows of the weights depends, such
+ * as the number of heads. `dir`, the folder of config.json, is kept in *model for messages, so it
+ * must outlive *model. `label` is the path of the checkpoint, for messages. Return FSDP_ERR_INVALID
+ * if config.json does not describe a model with the layers of Llama. */
 FSDP_MUST_CHECK fsdp_status fsdp_lit_model_of(const fsdp_model_config *config, const char *dir,
                                               const char *label, fsdp_lit_format format,
                                               fsdp_lit_model *model);

@@ -1,7 +1,8 @@
 /* See load_quantized.h.
  *
  * With double quantization, every rank needs two things that are computed from the scales of all
- * ranks: the mean of the scales, and the whole nested absmax. For the mean, the ranks exchange the
+ * ranks: the mean of the scales, and the whole nested absmax, which has a scale for each block of
+ * scales (Note [Files of bitsandbytes] in nf4_entry.h). For the mean, the ranks exchange the
  * sums of blocks of scales, and every rank adds these sums in the order of the blocks. So the mean
  * does not depend on the number of ranks. */
 #include "src/pretrained/load_quantized.h"
@@ -186,8 +187,8 @@ static fsdp_status quantize(quantizing *z, fsdp_status status)
     return status;
 }
 
-/* Quantize with the kernels of `device` or, if the host cannot read its memory, with those of the
- * CPU. */
+/* Quantize with the kernels of `device` or, if the host cannot read the memory of `device`, with
+ * the kernels of the CPU. */
 static fsdp_status quantize_on_host(quantizing *z, const fsdp_device *device, fsdp_status status)
 {
     fsdp_kernel_context *own = NULL;

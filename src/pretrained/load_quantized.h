@@ -2,9 +2,10 @@
 #pragma once
 #include "src/pretrained/nf4_entry.h"
 
-/* Check that the values of `p`, a quantized parameter, can be read from `entry`. This must be a
+/* Check that the values of `p`, a quantized parameter, can be read from `entry`. `entry` must be a
  * weight in NF4 with the same shape and the same blocks, or a tensor of floating-point numbers with
- * the same shape. Floating-point numbers will be quantized when they are loaded. */
+ * the same shape, which will be quantized when they are loaded. Return FSDP_ERR_UNSUPPORTED if `p`
+ * is in no unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_check_quantized(const fsdp_checkpoint_reader *reader,
                                                       const fsdp_checkpoint_entry *entry,
                                                       const fsdp_parameter *p);

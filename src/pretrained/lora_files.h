@@ -14,9 +14,9 @@ bool fsdp_lora_has_values(const char *dir);
  * the adapter has a classifier. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);
 /* Set *name to the base model that adapter_config.json (`file`) names for the adapter in the folder
- * `dir`. As in peft, a relative path is relative to the current folder. If it is not a folder
- * there, but is one relative to `dir`, *name is the latter. The caller owns *name. Return
- * FSDP_ERR_INVALID if the file names no model. */
+ * `dir`. As in peft, a relative path is relative to the current folder. But if the folder does not
+ * exist there, and exists relative to `dir`, *name is its path in `dir`. The caller owns *name.
+ * Return FSDP_ERR_INVALID if the file names no model. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
                                                 char **name);
 /* Return PEFT's task_type for a model; NULL if PEFT has none for its task. */

@@ -21,7 +21,7 @@ typedef struct fsdp_mask_ids {
  * lines [PAD], [UNK], [CLS], [SEP] and the mask token. `tokenizer` is a folder, a file, or NULL.
  * The two files are searched for in this folder, or in the folder of this file. If no mask token is
  * found there, they are searched for in the folder `dir`. If no mask token is found at all,
- * out->mask_token_id is -1. */
+ * out->mask_token_id is -1. Ids that are not below vocab_size are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir,
                                                int64_t vocab_size, fsdp_mask_ids *out);
 void fsdp_mask_ids_fini(fsdp_mask_ids *ids);

@@ -34,7 +34,9 @@ typedef struct fsdp_model_options {
      * `name` is the folder of an adapter. NULL: no new adapter. */
     const fsdp_lora_config *lora;
     const char *adapter; /* the folder of an adapter, which is added to the model; NULL: none */
-    bool keeps_norms;    /* the model will not be trained: fsdp_lora_keep_norms() */
+    /* The model will not be trained, so the norms that DoRA needs are computed only once
+     * (fsdp_lora_keep_norms()). */
+    bool keeps_norms;
     /* Compute linear layers in float8. NULL: no layers. */
     const fsdp_float8_linear_config *float8;
     /* Store weights in NF4, whatever dtype they have in the files. NULL: store in NF4 only the

@@ -22,9 +22,10 @@
 typedef struct fsdp_nf4_entry {
     fsdp_quantization how;
     const fsdp_checkpoint_entry *packed, *absmax; /* borrowed from the reader */
-    /* Double quantization only; otherwise NULL and 0. */
+    /* double quantization: the companion tensors nested_absmax and nested_quant_map, borrowed from
+     * the reader; otherwise NULL */
     const fsdp_checkpoint_entry *nested, *map;
-    float offset;
+    float offset;     /* double quantization: nested_offset; otherwise 0 */
     fsdp_dtype dtype; /* the dtype that the weight had before it was quantized */
     int ndim;
     int64_t shape[FSDP_MAX_DIMS]; /* shape of the weight */

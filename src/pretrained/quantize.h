@@ -36,7 +36,7 @@ typedef struct fsdp_quantize_written {
  * quantization_config. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_config_write(const char *path,
                                                        const fsdp_quantize_written *written);
-/* Return true if a linear layer at `path` is quantized with these options. */
+/* Return true if `module`, whose path is `path`, is a linear layer that these options select. */
 bool fsdp_quantize_selects(const fsdp_quantize_options *options, const fsdp_module *module,
                            const char *path);
 /* Return FSDP_ERR_UNSUPPORTED if the files of `reader` have a weight in NF4 that this library does

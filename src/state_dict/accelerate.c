@@ -40,8 +40,8 @@ static void file_name(char path[PATH_MAX], const char *dir, const char *what, si
         snprintf(path, PATH_MAX, "%s/%s_%zu.bin", dir, what, i);
 }
 
-/* Set `path` to the path of the saved model or optimizer `i` in `dir`: a folder if it is sharded, a
- * file if it is full. Return false if there is neither. */
+/* Set `path` to the path of the saved model or optimizer `i` in `dir`, and *is_folder to whether it
+ * is a folder (sharded) or a file (full). Return false if there is neither. */
 static bool find_part(char path[PATH_MAX], const char *dir, const char *what, size_t i,
                       bool *is_folder)
 {

@@ -19,9 +19,9 @@ int64_t fsdp_checkpoint_accelerate_number(const char *name, const char **rest);
 /* Return true if `dir` contains a model and an optimizer, and also trainer_state.json if
  * fsdp_checkpoint_needs_state() returns true. */
 bool fsdp_checkpoint_is_complete(const char *dir);
-/* Set *yes to true if `dir` does not belong to this program. A folder belongs to this program if it
- * is empty, if it contains a trainer_state.json that this program wrote, or if its
- * trainer_state.json is damaged. */
+/* Set *yes to true if `dir` is not a folder, or is a folder that does not belong to this program;
+ * otherwise to false. A folder belongs to this program if it is empty, if it contains a
+ * trainer_state.json that this program wrote, or if its trainer_state.json is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes);
 /* List the steps of the complete checkpoints in `folder` in ascending order. If `ours` is true,
  * list only checkpoints that this program wrote. *n is set to 0 if the folder does not exist. The
@@ -40,18 +40,20 @@ typedef struct fsdp_checkpoint_rotation {
     int64_t limit;      /* number of checkpoints to keep; 0: all */
     bool remove_later;  /* also remove checkpoints of later steps, which are from another run */
 } fsdp_checkpoint_rotation;
+/* Return which checkpoints to remove after the checkpoint of t->step has appeared. */
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t);
 /* Remove the checkpoints that *rotation describes. Called by rank 0 or its save thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *rotation);
-/* Do what fsdp_checkpoint_remove_old() does if hosts have disks of their own; each leader removes
- * folders from its disk. Only checkpoints that are on all disks count toward the number to keep,
- * since a run can resume only from those. Collective. */
+/* Used instead of fsdp_checkpoint_remove_old() if hosts have disks of their own: the leader of each
+ * disk removes folders from it. Only checkpoints that are on all disks count toward the number to
+ * keep, since a run can resume only from those. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old_on_disks(
     const fsdp_checkpoint_rotation *rotation, const fsdp_disks *disks, fsdp_group *group);
 /* Called on all ranks after the checkpoint `path` has appeared on the disks of several hosts. At
  * the first call, rank 0 prints that each disk has only some of the files, and the command that
  * collects them in one folder. */
 void fsdp_checkpoint_print_disks(fsdp_trainer *t, const char *path, const fsdp_disks *disks);
-/* Remove from `folder` the checkpoints that a killed run of this host was writing or removing. If
- * `notes` is not NULL, print there which ones remain because they are those of other hosts. */
+/* Remove from `folder` the checkpoints that a killed run of this host was writing or removing.
+ * Unfinished checkpoints that another host wrote remain; they are printed to `notes`, unless it is
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder, FILE *notes);

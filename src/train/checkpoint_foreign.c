@@ -73,7 +73,7 @@ bool fsdp_checkpoint_needs_state(const char *dir)
         return fsdp_directory_has_file(dir, "model_state_dict.pt") ||
                fsdp_directory_has_file(dir, "local_state_dict_rank0.pt");
     if (fsdp_source_open(dir, &source) != FSDP_OK)
-        return true; /* damaged */
+        return true; /* .metadata is damaged; this program may have written it */
     const char *writer = fsdp_source_writer(source);
     const bool own = !writer || strcmp(writer, "fsdp.c") == 0;
     fsdp_source_close(source);

@@ -12,9 +12,9 @@ typedef struct fsdp_checkpoint_parts {
     char model[PATH_MAX], optimizer[PATH_MAX];
 } fsdp_checkpoint_parts;
 
-/* Find the model and the optimizer in the file or folder `path`. Return true if both were found. If
- * only one of them was found, *lacks is set to a static text that names the missing one. Otherwise,
- * *lacks is set to NULL. */
+/* Find the model and the optimizer in the file or folder `path`. Return true if both were found. A
+ * file, or a folder with .metadata, is assumed to contain both. If only one of them was found,
+ * *lacks is set to a static text that names the missing one. Otherwise, *lacks is set to NULL. */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
 /* Return true if a checkpoint in `dir` needs trainer_state.json to be complete. It needs this file

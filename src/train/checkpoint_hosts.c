@@ -21,7 +21,7 @@
 enum {
     REASON_OF_HOST = 300,
     MAX_SHOWN_PARTS = 8,
-    MAX_STEPS = 1024 /* newest checkpoints of a host that are examined */
+    MAX_STEPS = 1024 /* how many checkpoints of a host are examined, beginning with the newest */
 };
 
 /* What the first rank of a host reports about a checkpoint. All zero on other ranks. */
@@ -195,8 +195,8 @@ static bool is_same_save(const report *a, const report *b)
            a->metadata_crc == b->metadata_crc;
 }
 
-/* Append to `text` the hosts that have no usable folder or a folder of another save, each with the
- * reason. `first` is the index of the first usable report in `all`, or -1. */
+/* Append to `text` the hosts whose folder is missing, not usable or from another save, each with
+ * the reason. `first` is the index of the first usable report in `all`, or -1. */
 static void list_hosts(const fsdp_trainer *t, const report *all, int first, fsdp_str *text)
 {
     for (int r = 0; r < fsdp_group_world_size(t->group); r++) {

@@ -1,6 +1,7 @@
 /* Chooses a checkpoint that is whole on all hosts of a job. If hosts have disks of their own (Note
- * [Hosts' own disks] in src/dcp/disks.h), a checkpoint has a folder on each of them. A job that was
- * killed while it saved may have left it on some hosts only, and a host may have lost its disk.
+ * [Hosts' own disks] in src/dcp/disks.h), a checkpoint has a folder on each of them. But a job that
+ * was killed during a save may have left folders on only some hosts, and a host may have lost its
+ * disk.
  *
  * Nothing here depends on whether hosts share a file system: each host reports which files it sees.
  * A checkpoint is whole if all hosts see a folder with the same trainer_state.json and .metadata,

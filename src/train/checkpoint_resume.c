@@ -32,7 +32,7 @@ typedef struct choice {
 } choice;
 
 /* Choose the newest of Accelerate's checkpoints, checkpoint_<i>, in `folder`. Called if `folder`
- * has no checkpoint-<step>. */
+ * has no complete checkpoint-<step>. */
 static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;

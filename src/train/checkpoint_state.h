@@ -17,8 +17,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
  * (checkpoint_tie.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 
-/* Do what fsdp_trainer_state_write() does if hosts have disks of their own. The field "hosts" of
- * trainer_state.json then lists, for each host, the ranks whose files are on the disk of this host.
+/* Used instead of fsdp_trainer_state_write() if hosts have disks of their own. Also add the field
+ * "hosts" to `state`; it lists, for each host, the ranks whose files are on the disk of this host.
  * `state` is used only on rank 0. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write_on_disks(fsdp_json *state, const char *dir,
                                                               const fsdp_disks *disks,

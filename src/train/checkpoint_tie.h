@@ -15,7 +15,7 @@
 
 /* Add the field "saved_files" to `root`. It lists the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
-/* Do what fsdp_checkpoint_tie_put() does if hosts have disks of their own. In this case, `dir`
+/* Used instead of fsdp_checkpoint_tie_put() if hosts have disks of their own. In this case, `dir`
  * contains only the files that are on this rank's disk. `root` is used only on rank 0.
  * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put_on_disks(fsdp_json_node root, const char *dir,

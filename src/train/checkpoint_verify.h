@@ -1,6 +1,6 @@
-/* Checks that a checkpoint-<step> folder is complete: trainer_state.json must be intact, and all
- * files that a run with the saved configuration writes must exist. src/checkpoint_tools/verify.h
- * checks the content of these files. */
+/* Checks that a checkpoint-<step> folder is complete: trainer_state.json must be intact, all files
+ * that a run with the saved configuration writes must exist, and they must be from the same save
+ * (checkpoint_tie.h). src/checkpoint_tools/verify.h checks the content of these files. */
 #pragma once
 #include <fsdp/base.h>
 

@@ -1,3 +1,4 @@
+/* See classification.h. */
 #include "src/train/classification.h"
 
 #include <math.h>

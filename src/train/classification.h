@@ -29,8 +29,8 @@ void fsdp_class_counts_add(fsdp_class_counts *counts, int32_t label, int64_t pre
 
 /* Add the rows of `batch` that have a label. The prediction is the class with the largest logit;
  * among equal logits, the first class. *loss is set to the sum of the losses of these rows,
- * computed in double. The loss of a row is -log softmax(logits)[label], smoothed as
- * fsdp_scope_options says.
+ * computed in double. The loss of a row is -log softmax(logits)[label]; for `smoothing`, see
+ * fsdp_scope_options.label_smoothing.
  * @param logits [batch->rows, classes] */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *counts,
                                                         const fsdp_tensor *logits,

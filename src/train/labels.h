@@ -6,8 +6,8 @@
  * run takes from them. The first of these cases that applies determines *found:
  * - Only the rows have names of classes; config.json and --class-names have none. *found is set to
  *   the classes of the rows. If --num-labels is another number, return FSDP_ERR_INVALID.
- * - config.json has names of classes, or the user gave --num-labels or --class-names. If rows have
- *   several classes, found->problem_type is set.
+ * - config.json has names of classes, or the user gave --num-labels or --class-names. *found gets
+ *   no classes, but found->problem_type is set if rows have several classes.
  * - The labels do not fit the classes in config.json. *found is set to the classes of the rows.
  * In all other cases, *found stays {0}. Classes that were taken from the rows are printed. The
  * caller frees *found with fsdp_found_labels_fini(). Every rank reads the file. */

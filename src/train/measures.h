@@ -16,9 +16,9 @@ typedef struct fsdp_measures {
      * of each class is right, as in sklearn's accuracy_score. */
     double accuracy;
     double f1; /* classification.h; MULTI_LABEL: F1 over all labels together (average="micro") */
-    double
-        f1_macro; /* MULTI_LABEL: the mean over the classes; a class without labels counts as 0 */
-    double mse;   /* REGRESSION: the mean squared error */
+    /* MULTI_LABEL: the mean of the F1 of each class; a class without labels counts as 0 */
+    double f1_macro;
+    double mse; /* REGRESSION: the mean squared error */
     /* REGRESSION: correlations, as in scipy; the mean over the columns if there are several labels.
      * NAN if all predictions or all labels are equal. */
     double pearson, spearmanr;

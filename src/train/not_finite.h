@@ -7,7 +7,7 @@
 FSDP_MUST_CHECK fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop,
                                                  const fsdp_named_parameter **found);
 /* Return FSDP_ERR_NUMERIC for step `step`, counted from 0. The message contains the step and
- * `what`, such as "the loss is NaN". If a parameter has a NaN or infinite value, the message also
- * contains the first such parameter. Collective. */
+ * `what`, such as "the loss is NaN". If parameters have NaN or infinite values, the message also
+ * contains the name of the first such parameter. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what,
                                             int64_t step, double lr);

@@ -11,7 +11,7 @@
 #include "src/comm/agree.h"
 #include "src/generate/generate.h"
 
-/* The scores of the text that was generated for a row, and its number of tokens. */
+/* The scores of the text that was generated for a row, and the text's number of tokens. */
 typedef struct row_scores {
     double rouge1, rouge2, rougeL, rougeLsum, length;
 } row_scores;

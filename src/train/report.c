@@ -162,7 +162,8 @@ void fsdp_report_start(const fsdp_trainer *t)
 
 /* Move the process numbers of the ranks on this host to the beginning of all [world_size], and
  * return how many there are. Ranks that are threads of one process have the same number, which must
- * be counted once. On another host, the same number would mean an unrelated process. */
+ * be counted once. Numbers of ranks on other hosts are left out, since they number the processes of
+ * those hosts. */
 static size_t keep_processes_of_host(const fsdp_group *group, pid_t *all)
 {
     size_t n = 0;

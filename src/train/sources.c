@@ -55,8 +55,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = fsdp_train_span_corruption(c);
     const fsdp_masking masking = {.mlm_probability = c->noise_density};
-    /* The rows are those for training, of which --validation-split-percentage may take some for
-     * validation. */
+    /* True if the rows are in the training data. This includes validation rows that
+     * --validation-split-percentage takes from there. */
     const bool of_training = training || c->splits_data;
     fsdp_cleaning cleaning;
     FSDP_TRY(choose_cleaning(c, source, of_training, &cleaning));
@@ -184,7 +184,8 @@ static void print_joined(const fsdp_trainer *t, const row_counts *n)
     const char *unit = n->rows == 1 ? "row" : "rows";
     if (!n->of_files.are_documents && n->rows == n->of_files.count)
         return;
-    /* --max-train-samples limits the rows that are packed, but the result of joining texts. */
+    /* With packing, max_rows limits the rows before they are packed. When texts are only joined, it
+     * limits the rows that result. */
     if (!packed && n->rows == n->max_rows)
         fprintf(t->out, ", joined and cut, of which the first %lld %s %s used", (long long)n->rows,
                 unit, n->rows == 1 ? "is" : "are");

@@ -120,7 +120,7 @@ typedef struct running_step {
     micro_batch_sum *mine; /* [micro_steps] of this rank */
     micro_batch_sum *all;  /* [micro_steps * W] of all ranks */
     fsdp_tensor *losses;   /* [micro_steps] float32, on the device: scaled losses of this rank */
-    double scale;          /* factor of the losses in backward; see step.h */
+    double scale;          /* factor of the losses in backward: Note [Loss scale] in step.h */
     double unscale;        /* factor by which a scaled loss is multiplied to get the unscaled
                             * loss */
     double divide;         /* the loss of the step is the sum of all losses divided by this

@@ -63,8 +63,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_enter(t, "saving the model");
-    /* If the folder `output` exists already, this run may overwrite it. Otherwise check_outputs()
-     * would have returned an error before the first step. */
+    /* If the folder `output` exists already, this run may overwrite it: check_outputs() has checked
+     * this before the first step. */
     fsdp_model_save_options options = {
         .overwrite = true,
         .dtype = t->config->master_dtype,

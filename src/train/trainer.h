@@ -29,8 +29,9 @@ typedef struct fsdp_train_result {
     /* The run was refused before it began, because it would overwrite existing files, or because
      * the number of ranks is wrong. It would be refused again if it were restarted. */
     bool refused;
-    /* If the run failed with FSDP_ERR_NOMEM because the card of this rank had no memory left: how
-     * many bytes of the card all ranks on the card can use for tensors. Otherwise 0. */
+    /* If the run failed with FSDP_ERR_NOMEM on a card: the bytes of this rank's card that are
+     * available for the tensors of all ranks on the card together. Otherwise 0, also if this number
+     * is unknown. */
     int64_t card_bytes;
     /* config.interrupted has ended the run. If the run saves checkpoints, it has saved one. */
     bool interrupted;

@@ -163,8 +163,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_histograms(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_report_weights(fsdp_trainer *t);
 /* If t->monitor has failed since the last call, print a warning. */
 void fsdp_trainer_check_monitor(const fsdp_trainer *t);
-/* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving
- * anything behind. The message names the flag and the path. */
+/* Check that the files of --metrics, --profile and --plot and the folder of --logging-dir can be
+ * written, without leaving anything behind. The message names the flag and the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *config);
 /* Close t->tracking, and wait until the program of --tracker-command exits. The wait has a time
  * limit, which is shorter if the run has failed. */

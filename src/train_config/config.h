@@ -106,10 +106,11 @@ typedef enum fsdp_strategy {
 } fsdp_strategy;
 
 typedef struct fsdp_train_config {
-    /* The options that this was parsed from; NULL if it was not parsed. They own its strings. */
+    /* The parsed options that filled this configuration. They own its strings. NULL if it was not
+     * filled by parsing. */
     const fsdp_options *options;
-    /* Size of the struct that the options were parsed into. It may have other fields behind a
-     * fsdp_train_config. */
+    /* Size of the struct that the options were parsed into: a fsdp_train_config, or a struct that
+     * begins with one and has further fields after it. */
     size_t parsed_bytes;
     /* model and data */
     int task;          /* fsdp_train_task */
@@ -133,8 +134,8 @@ typedef struct fsdp_train_config {
      * predicted */
     double noise_density, mean_noise_span_length;
     const char *validation_data; /* NULL: none. Equal to `data` if splits_data is true */
-    /* percent of the rows of `data`, from the first, that are for validation if there are no other
-     * rows for it; 0: none */
+    /* The percentage of the rows of `data`, from the first row on, that are used for validation if
+     * there are no other validation rows. 0: none */
     int validation_split_percentage;
     /* Not options. splits_data: `data` is split as validation_split_percentage says.
      * found_validation: `data` is a folder, in which validation_data was found. */
@@ -326,9 +327,7 @@ typedef struct fsdp_train_config {
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
     /* like evaluation_steps, but also validate at the end of each epoch, as in Lit-GPT's scripts;
-     * 0: not given
-       0: not given
-     */
+     * 0: not given */
     double eval_step_interval;
     int64_t eval_iters;   /* largest number of batches of a rank in a validation; 0: all */
     int eval_strategy;    /* fsdp_strategy; consistent with evaluation_steps */

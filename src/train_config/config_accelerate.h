@@ -18,8 +18,8 @@ typedef enum fsdp_accelerate_type {
 extern const char *const fsdp_accelerate_types[];
 extern const char *const fsdp_accelerate_dynamo_backends[];
 
-/* The values of the keys in fsdp_config that can contradict each other. They come from a
- * configuration file or from the options of `fsdp launch`. */
+/* The values of those keys in fsdp_config, a section of Accelerate's configuration, that can
+ * contradict each other. They come from a file or from the options of `fsdp launch`. */
 typedef struct fsdp_accelerate_keys {
     bool is_fsdp2;
     int sharding_strategy; /* fsdp_sharding_strategy */

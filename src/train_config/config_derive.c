@@ -306,8 +306,8 @@ static bool find_rows(const char *folder, const char *name, char path[1024])
 }
 
 /* If the folder `data` has a file train.* and a file such as validation.*, use these files as the
- * training rows and the validation rows. If it has further files for a split, such as
- * train_part2.*, use all files of the folder for this split. */
+ * training rows and the validation rows. If the folder has further files of one of these splits,
+ * such as train_part2.*, use all files of this split that are in the folder. */
 static void derive_files(fsdp_train_config *c)
 {
     *c->train_file = *c->validation_file = 0;

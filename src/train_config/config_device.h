@@ -1,4 +1,4 @@
-/* Determines the device of a run from --device and from other tools' spellings of it. Accelerate's
+/* Determines the device of a run from --device and from the options of other tools. Accelerate's
  * --use-cpu and transformers' --no-cuda mean --device cpu. FSDP1's --device-id N selects the card
  * if the run uses one, and has no effect otherwise. */
 #pragma once

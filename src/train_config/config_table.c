@@ -814,7 +814,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* What --help shows without a word: the options that most runs use. */
+/* What plain --help shows (without a topic): the options that most runs use. */
 static const char *const first_page[] = {
     "model and data: model data validation-data validation-split-percentage task text-column "
     "target-column task-prefix max-seq-length",

@@ -22,7 +22,8 @@ void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total);
 int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
 
 /* Derive --eval-strategy and --evaluation-steps from each other, --logging-steps from
- * --logging-strategy, and --epochs from --max-steps. */
+ * --logging-strategy, and --epochs from --max-steps. Reset the values that
+ * fsdp_train_ignored_steps() ignores. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
 /* `name` is save-steps, evaluation-steps, logging-steps or save-total-limit. Return the reason why
