@@ -72,7 +72,7 @@ typedef struct fsdp_accelerated_scheduler fsdp_accelerated_scheduler;
 typedef struct fsdp_accelerator_options {
     /** An existing process group, e.g. that of fsdp_run_ranks(); borrowed, must outlive the
      * accelerator. NULL: the accelerator joins the job of this process
-     * (fsdp_init_process_group()), and leaves it when it is destroyed. */
+     * (fsdp_init_process_group()), and fsdp_accelerator_destroy() leaves the job. */
     fsdp_group *group;
     /** This rank's device; borrowed, must outlive the accelerator. NULL: the accelerator creates
      * one, as fsdp_default_device() does. */
@@ -114,7 +114,8 @@ typedef struct fsdp_accelerator_options {
     const char *project_dir; /**< folder of checkpoints and logs; copied */
     const char *logging_dir; /**< folder of logs; copied; NULL: project_dir */
     /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "csv"
-     * (metrics.csv, with a column for each name), "all" or "none"; copied. NULL: none */
+     * (metrics.csv, with a column for each name), "all" (these three) or "none". The name of a
+     * service, such as "wandb", is accepted only if tracker_command is set. Copied. NULL: none */
     const char *log_with;
     /** Program that gets each row of logged values (fsdp_accelerator_log()) as a JSON line on its
      * standard input, e.g. for W&B or MLflow (docs/tracking.md); copied. NULL: none */
@@ -188,8 +189,8 @@ FSDP_API void fsdp_accelerator_split_between_processes(const fsdp_accelerator *a
  * fsdp_module_init() and fsdp_pretrained_load() have seeds of their own.
  */
 FSDP_API void fsdp_accelerator_set_seed(fsdp_accelerator *accelerator, uint64_t seed);
-/** set_trigger(): make the next fsdp_accelerator_check_trigger() true on all ranks, e.g. because
- * this rank wants to stop early. */
+/** set_trigger(): make the next fsdp_accelerator_check_trigger() set *triggered to true on all
+ * ranks, e.g. because this rank wants to stop early. */
 FSDP_API void fsdp_accelerator_set_trigger(fsdp_accelerator *accelerator);
 /** check_trigger(): set *triggered to true on all ranks if any rank has called
  * fsdp_accelerator_set_trigger() since the last fsdp_accelerator_check_trigger(). Collective. */
@@ -205,22 +206,25 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
  * rank keeps its own values instead. If the options have fully_shard,
  * fully_shard->sync_module_states decides. A model that the program has sharded itself is not
  * sharded again. If the environment variables enable activation checkpointing, it is applied to the
- * blocks if the model is from this library, and otherwise to all units below the root. Collective.
+ * blocks if the model is from this library and no wrap policy was chosen, and otherwise to all
+ * units below the root. Collective.
  *
  * The order in which models are prepared is the order of their files in
  * fsdp_accelerator_save_state().
  *
  * @param model a root; borrowed until fsdp_accelerator_free_memory() or
  *              fsdp_accelerator_destroy()
- * @return FSDP_ERR_INVALID if the model was prepared before or is inside another module; the errors
- *         of fsdp_auto_wrap(), after which the model can only be destroyed
+ * @return FSDP_ERR_INVALID if the model was prepared before or is inside another module, or if
+ *         FSDP_AUTO_WRAP_POLICY asks for the blocks of a model that is not from this library; the
+ *         errors of fsdp_auto_wrap(), after which the model can only be destroyed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_accelerator *accelerator,
                                                                     fsdp_module *model);
 /**
  * prepare(optimizer): put an optimizer under the control of the accelerator. The optimizer may have
  * been created before its model was sharded; its steps then update the sharded parameters.
- * @param optimizer all its parameters must belong to one prepared model; borrowed like a model
+ * @param optimizer all its parameters must belong to one prepared model; borrowed until
+ *                  fsdp_accelerator_free_memory() or fsdp_accelerator_destroy()
  * @return FSDP_ERR_INVALID if the optimizer was prepared before, has no parameters, or has a
  *         parameter that belongs to no prepared model (the message names it), FSDP_ERR_UNSUPPORTED
  *         if its parameters belong to several models
@@ -238,21 +242,21 @@ fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer
  * above 1, it must be equal to gradient_accumulation_steps. The number of batches in an epoch is
  * then a multiple of gradient_accumulation_steps.
  *
- * @param loader with the sampler of a single rank: FSDP_SAMPLER_DEFAULT, rank 0 of 1; borrowed like
- *               a model
+ * @param loader with the sampler of a single rank: FSDP_SAMPLER_DEFAULT, rank 0 of 1; borrowed
+ *               until fsdp_accelerator_free_memory() or fsdp_accelerator_destroy()
  * @return FSDP_ERR_INVALID if the loader was prepared before or has been split already, if the
  *         number of ranks does not divide the batch size with split_batches, or if `accumulation`
  *         is above 1 and differs from gradient_accumulation_steps; FSDP_ERR_UNSUPPORTED for
- *         FSDP_SAMPLER_DISTRIBUTED
+ *         FSDP_SAMPLER_DISTRIBUTED; the errors of fsdp_loader_set_sampler()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_prepare_data_loader(fsdp_accelerator *accelerator, fsdp_loader *loader);
 /**
- * prepare(scheduler): create a learning rate scheduler from a schedule. It sets the optimizer's
- * learning rate now, and at each fsdp_accelerator_scheduler_step().
+ * prepare(scheduler): create a learning rate scheduler from a schedule. The scheduler sets the
+ * optimizer's learning rate now, and at each fsdp_accelerator_scheduler_step().
  *
  * As in Accelerate, a schedule counts the steps of a single process, and an optimizer step of W
- * ranks counts as W of them. So each fsdp_accelerator_scheduler_step() advances the schedule by W,
+ * ranks counts as W steps. So each fsdp_accelerator_scheduler_step() advances the schedule by W,
  * or by 1 with split_batches. It does not advance the schedule if the optimizer's step was skipped,
  * or if gradients are still being accumulated.
  *
@@ -292,7 +296,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_set_epoch(fsdp_accelerator
                                                                 fsdp_loader *loader, int64_t epoch);
 /** skip_first_batches(): go to batch `num_batches` of the loader's current epoch, to resume a run.
  * Batches of whole optimizer steps are skipped without being read.
- * @return FSDP_ERR_INVALID for an unknown loader, or if the epoch has fewer batches on a rank */
+ * @return FSDP_ERR_INVALID for an unknown loader, or if num_batches is negative or more than the
+ *         number of batches of an epoch on a rank; the errors of fsdp_loader_next() */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_skip_first_batches(
     fsdp_accelerator *accelerator, fsdp_loader *loader, int64_t num_batches);
 /** Return true if the batch that fsdp_accelerator_next() returned last is the last one of its
@@ -304,9 +309,10 @@ FSDP_API bool fsdp_accelerator_end_of_dataloader(const fsdp_accelerator *acceler
 /**
  * `with accelerator.accumulate(model):` call begin before the work on a batch, and end after it.
  * Between begin and end, fsdp_accelerator_sync_gradients() is true only for the last batch of an
- * accumulation: batch number gradient_accumulation_steps, or the last batch of the loader. While it
- * is false, fsdp_accelerator_optimizer_step(), fsdp_accelerator_zero_grad() and
- * fsdp_accelerator_scheduler_step() do nothing. Begin and end apply to all prepared models.
+ * accumulation: batch number gradient_accumulation_steps, or the last batch of the loader (unless
+ * no_sync_with_dataloader is set). For all other batches, fsdp_accelerator_optimizer_step(),
+ * fsdp_accelerator_zero_grad() and fsdp_accelerator_scheduler_step() do nothing. Begin and end
+ * apply to all prepared models.
  *
  * As with sync_each_batch=True, the gradients of every batch are reduced over the ranks. The order
  * of the additions does not depend on how a batch is split into smaller ones. So an accumulation
@@ -390,12 +396,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accel
                                                                       fsdp_module *model,
                                                                       double clip_value);
 /** optimizer.step(): update the parameters, unless gradients are still being accumulated or, in
- * fp16, a gradient is not finite on any rank. Collective.
+ * fp16, at least one rank has a gradient that is not finite. Collective.
  * @return FSDP_ERR_INVALID for an unknown optimizer; the errors of fsdp_grad_scaler_step() */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_optimizer_step(fsdp_accelerator *accelerator,
                                                                      fsdp_optimizer *optimizer);
-/** optimizer_step_was_skipped: true if the last step of an optimizer was skipped because a gradient
- * was not finite. */
+/** optimizer_step_was_skipped: return true if the last step of at least one optimizer was skipped
+ * because a gradient was not finite. */
 FSDP_API bool fsdp_accelerator_optimizer_step_was_skipped(const fsdp_accelerator *accelerator);
 /** optimizer.zero_grad(): release the gradients, unless they are still being accumulated.
  * Return FSDP_ERR_INVALID for an unknown optimizer. */
@@ -575,9 +581,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_save_state(fsdp_accelerato
  * gets the same bits as a run without interruption. Collective.
  * @param dir NULL, with automatic_checkpoint_naming: the newest folder with an automatic name. The
  *            next saved state then gets the next number
- * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_INVALID if the numbers of registered
- *         and saved objects differ, or if their names show another order; the errors of
- * fsdp_accelerate_load_state()
+ * @return FSDP_ERR_NOT_FOUND if the folder or a file is missing; FSDP_ERR_INVALID if the numbers of
+ *         registered and saved objects differ, or if their names show another order; the errors of
+ *         fsdp_accelerate_load_state()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_load_state(fsdp_accelerator *accelerator,
                                                                  const char *dir);
@@ -624,8 +630,8 @@ typedef struct fsdp_tracker_value {
  * <logging_dir>/<project_name>. Without trackers, this and fsdp_accelerator_log() do nothing.
  * Collective; only the main process writes.
  * @param config [n] options of the run; may be NULL if n is 0
- * @return FSDP_ERR_INVALID if there is no folder to write to; FSDP_ERR_STATE if trackers are open
- *         already; FSDP_ERR_IO
+ * @return FSDP_ERR_INVALID if there is no folder to write to, or if project_name is missing;
+ *         FSDP_ERR_STATE if trackers are open already; FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_init_trackers(fsdp_accelerator *accelerator, const char *project_name,

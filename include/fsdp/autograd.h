@@ -90,9 +90,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
 FSDP_API void fsdp_scope_fail(fsdp_scope *scope, fsdp_status status);
 FSDP_API fsdp_device *fsdp_scope_device(const fsdp_scope *scope);
 FSDP_API const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *scope);
-/** Release a tensor that the scope owns. This saves memory, because otherwise fsdp_scope_close()
- * releases the tensor. If backward needs the tensor, the tape has another reference to it, and the
- * tensor still exists after this call. */
+/** Release a tensor that the scope owns. This saves memory, because fsdp_scope_close() would
+ * release the tensor only later. If backward needs the tensor, the tape has another reference to
+ * it, and the tensor still exists after this call. */
 FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 
 /** If `on` is true, make `tensor` a leaf: backward computes its gradient. If `on` is false, undo

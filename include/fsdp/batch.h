@@ -170,7 +170,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
  * @return FSDP_ERR_INVALID if a value of the mask is neither 0 nor 1; if the mask of a row has no
  *         1, or has a 0 between two 1s (packing would change the distance between their tokens); if
  *         an id, class or label is out of range; or if a position is invalid. The message names the
- *         row and the column
+ *         row and the column. Also FSDP_ERR_INVALID if a dimension is negative or 2^31 - 1 or more,
+ *         or if the labels of CAUSAL_LM or MASKED_LM are not as wide as input_ids
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

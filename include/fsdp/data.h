@@ -49,8 +49,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_example_set_targets(fsdp_example *exam
 /** Free the lists of the example and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
 
-/** Seed and epoch. If an example has a random part, that part is a function of seed, epoch and the
- * example's index. {0} is a valid draw. */
+/** The seed and the epoch for which an example is requested. If an example has a random part, that
+ * part is a function of seed, epoch and the example's index. {0} is a valid fsdp_draw. */
 typedef struct fsdp_draw {
     uint64_t seed; /**< seed of the run */
     int64_t epoch;
@@ -71,8 +71,8 @@ typedef struct fsdp_dataset_ops {
      * and the argument `draw`. NULL: the dataset has the same examples in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Get the text of the source and the text of the target of example `index`. The caller frees
-     * both with fsdp_text_free(). *target may stay NULL for CLASSIFICATION. NULL: the dataset has
-     * no text. */
+     * both with fsdp_text_free(). *target may stay NULL for CLASSIFICATION. If the function
+     * pointer itself is NULL, the dataset has no texts. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** Free `self`. NULL: nothing to free. */
     void (*close)(void *self);
@@ -135,8 +135,8 @@ typedef struct fsdp_masking {
     const int32_t *special_ids; /**< [n_special] tokens that are never chosen, such as [CLS] */
     size_t n_special;
     const char *why_no_mask; /**< text that is appended to the error message if a row needs the mask
-                                  token, which is unknown; must live as long as the dataset; may be
-                                  NULL */
+                                  token but mask_token_id is -1; must live as long as the dataset;
+                                  may be NULL */
 } fsdp_masking;
 
 /**
@@ -260,9 +260,9 @@ typedef struct fsdp_dataset_options {
     fsdp_split split;
     /** 1 to 99: the first validation_percent percent of the rows are for validation, and all other
      * rows are for training, as in load_dataset(split="train[:N%]"). The number of rows is rounded,
-     * and halves are rounded to even. Documents of plain text count as rows. Lists of titles are
-     * not used. Used only if `split` is not FSDP_SPLIT_ALL. 0: the split that fsdp_split describes.
-     */
+     * and halves are rounded to even. Documents of plain text count as rows. The lists
+     * all_train.txt and all_val.txt (see fsdp_split) are not used. Has an effect only if `split` is
+     * not FSDP_SPLIT_ALL. 0: the split that fsdp_split describes. */
     int validation_percent;
     int64_t max_samples; /**< number of rows to use, from the beginning of the split; 0: all rows */
     /** CSV, SEQ2SEQ: pad targets to max_target_length with the tokenizer's pad id, and count the
@@ -404,9 +404,9 @@ typedef struct fsdp_dataset_options {
  * JSON lines with a key for each column. Columns may be numbers, bools, texts, and lists and
  * structs of these; other columns are left out, and fsdp_dataset_note() lists them. The folder of a
  * DatasetDict has several splits. If `validation` is true, or `split` is FSDP_SPLIT_VALIDATION, the
- * split "validation" is used (or "valid", "val", "dev", "eval", or else "test"), otherwise "train".
- * Files are mapped. If they have more than 16 MiB, only the first 64 rows are checked when they are
- * opened, and the others when they are read.
+ * split "validation" is used (or "valid", "val", "dev", "eval", or else "test"). In all other
+ * cases, the split "train" is used. Files are mapped. If they have more than 16 MiB, only the first
+ * 64 rows are checked when they are opened, and the others when they are read.
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
@@ -444,12 +444,12 @@ typedef struct fsdp_dataset_options {
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, closed with fsdp_dataset_close(); the file must not change until then
- * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only the list of titles for the
- *         other split (see fsdp_split) exists; FSDP_ERR_FORMAT if a column is missing or a row is
- *         malformed; FSDP_ERR_INVALID if there are texts but no tokenizer, if the tokenizer has
- *         more ids than vocab_size or fewer sentinels than a piece has spans, or if the format does
- *         not fit the task; FSDP_ERR_UNSUPPORTED if options->split is set for token files. The
- *         message names the file and, for a row, its first line
+ * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only the list for the other
+ *         split, all_val.txt or all_train.txt, exists (see fsdp_split); FSDP_ERR_FORMAT if a column
+ *         is missing or a row is malformed; FSDP_ERR_INVALID if there are texts but no tokenizer,
+ *         if the tokenizer has more ids than vocab_size or fewer sentinels than a piece has spans,
+ *         or if the format does not fit the task; FSDP_ERR_UNSUPPORTED if options->split is set for
+ *         token files. The message names the file and, for a row, its first line
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
@@ -555,11 +555,11 @@ typedef struct fsdp_mixture_part {
  * these examples, which its weight determines. The share is rounded to whole examples, and these
  * examples are spread evenly over the indices of the mixture. A part supplies all of its own
  * examples once before it supplies one of them again. Each time a part begins again, its examples
- * are in a new order. The example at an index of the mixture is a function of the index and the
- * draw.
+ * are in a new order. The example at an index of the mixture is a function of the index, the seed
+ * and the epoch (fsdp_draw).
  *
  * @param parts      [count]; on success the mixture owns the datasets
- * @param no_shuffle true: in every epoch of a part, its examples keep their order
+ * @param no_shuffle true: each time a part begins again, its examples are in the same order
  * @param out        new dataset, closed with fsdp_dataset_close()
  * @return FSDP_ERR_INVALID if a part has no rows, if a weight is negative, not finite, or so small
  *         that its part would supply no example, or if there are more than 2^31 - 1 examples
@@ -687,8 +687,9 @@ FSDP_API const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *l
  * Replace the loader's sampler, e.g. to split the examples over ranks, and go to step 0 of epoch 0.
  * Batches that workers have prepared are dropped.
  * @param sampler copied; a field `samples` or `accumulation` that is 0 has its default
- * @return FSDP_ERR_INVALID if fsdp_sampler_check() fails; the loader has then not changed.
- *         FSDP_ERR_IO if a worker cannot be started again; the loader can then only be destroyed
+ * @return FSDP_ERR_INVALID if fsdp_sampler_check() fails, or if the sampler has more samples than
+ *         the dataset; the loader has then not changed. FSDP_ERR_IO if a worker cannot be started
+ *         again; the loader can then only be destroyed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_set_sampler(fsdp_loader *loader,
                                                              const fsdp_sampler *sampler);

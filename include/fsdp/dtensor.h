@@ -35,7 +35,10 @@ typedef struct fsdp_device_mesh fsdp_device_mesh;
  * @param names [ndim], e.g. {"replicate", "shard"}, copied; NULL: none
  * @param mesh  out: owned by the caller. Release all tensors on the mesh before
  *              fsdp_device_mesh_destroy()
- * @return FSDP_ERR_INVALID for an invalid shape or name; the message contains it
+ * @return FSDP_ERR_INVALID for an invalid shape or name (the message contains it);
+ *         FSDP_ERR_UNSUPPORTED if the ranks are on several hosts, and the groups of a dimension do
+ *         not have the same number of ranks on each of their hosts; the errors of
+ *         fsdp_group_split()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim,
                                                              const int *shape,
@@ -87,10 +90,10 @@ FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begi
 FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
 /**
  * @name Properties of a DTensor
- * If the tensor is not a DTensor, these functions return NULL, 0 or FSDP_REPLICATE. Pointers that
- * they return are borrowed. @{
+ * If the tensor is not a DTensor, these functions return NULL, 0 or FSDP_REPLICATE, unless their
+ * comments say otherwise. Pointers that they return are borrowed. @{
  */
-/** Get the shape of the whole tensor. */
+/** Get the shape of the whole tensor. For an ordinary tensor, this is its own shape. */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor);
 /** DTensor.device_mesh: get the tensor's mesh. The result for a tensor that was created on a mesh
  * is that mesh. The mesh must outlive the tensor. A tensor that was created on a group
@@ -109,7 +112,8 @@ FSDP_API fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *tensor);
  * Make `local` a DTensor over the ranks of `group`. `local` is this rank's part.
  * @param group borrowed: must outlive the tensor
  * @param shape [ndim] shape of the whole tensor; ndim is that of `local`
- * @return FSDP_ERR_INVALID if the shape of `local` is not that of this rank's part
+ * @return FSDP_ERR_INVALID if `group` is NULL, if `local` is a scalar, if it does not have the
+ *         dimension of the placement, or if its shape is not that of this rank's part
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group,
                                                              fsdp_placement placement,
@@ -165,7 +169,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_redistribute(fsdp_tensor *tensor,
                                                        fsdp_tensor **out);
 /**
  * DTensor.full_tensor(): get the whole tensor on every rank, contiguous, in the dtype of the local
- * tensor. Collective. If `tensor` is an ordinary tensor, get a new reference to it.
+ * tensor. Collective. If `tensor` is an ordinary tensor or is replicated, get a new reference to
+ * `tensor` itself, or a copy if it has data only during a read (fsdp_tensor_begin_read()).
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_full_tensor(fsdp_tensor *tensor, fsdp_tensor **full);
 /** @} */

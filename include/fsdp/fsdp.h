@@ -92,8 +92,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_
 
 typedef enum fsdp_offload_kind {
     FSDP_OFFLOAD_NONE,
-    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): only prints a notice,
-                         because parameters on the CPU device are in host memory anyway */
+    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): only prints a notice.
+                         On the CPU device, parameters are in host memory anyway; on a GPU, they
+                         and the optimizer state stay on the card */
     FSDP_OFFLOAD_DIR, /**< each rank offloads to a file in a directory */
 } fsdp_offload_kind;
 
@@ -238,8 +239,9 @@ typedef struct fsdp_fully_shard_options {
  *         unit that is not inside `module` (the message names the parameter and the unit); if the
  *         mesh and `group` have different numbers of ranks, or if the mesh has more than 2
  *         dimensions; or if reshard_ranks is not a divisor of the number of ranks.
- *         FSDP_ERR_UNSUPPORTED for a dtype that fsdp_mp_policy does not allow. FSDP_ERR_STATE if a
- *         module around `module` is a unit, or if a unit inside `module` has run already
+ *         FSDP_ERR_UNSUPPORTED for a dtype that fsdp_mp_policy or internode_reduce_dtype does not
+ *         allow. FSDP_ERR_STATE if a module around `module` is a unit, or if a unit inside `module`
+ *         has run already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group,
                                                       fsdp_device *device,
@@ -291,7 +293,7 @@ typedef struct fsdp_unit_info {
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
     int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that together keep one
                              copy of the parameters between forward and backward. They are all ranks
-                             of one host or of several hosts. Otherwise 0 */
+                             of one host or of several hosts. Without FSDP_RESHARD_TO_SMALLER: 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called
@@ -405,8 +407,9 @@ typedef struct fsdp_wrap_policy {
  *
  * Only a module that has a forward of its own can be a unit. A Linear, a LayerNorm or an Embedding
  * inside a block has none: the block reads its parameters. A model's head and token embedding have
- * one, except T5's embedding, which both the encoder and the decoder read. FSDP_WRAP_SIZE never
- * chooses a module without a forward. If a policy of another kind chooses one, that is an error.
+ * a forward, except T5's embedding, which both the encoder and the decoder read. FSDP_WRAP_SIZE
+ * never chooses a module without a forward. If a policy of another kind chooses one, that is an
+ * error.
  *
  * If several modules share a parameter, as with T5's `shared`, the parameter belongs to the
  * innermost unit around all of these modules. FSDP_WRAP_SIZE counts the parameter there.
@@ -636,7 +639,8 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * Choose whether backward communicates gradients. With false, backward communicates nothing. Each
  * rank then adds up the whole gradients of its own micro-steps, one micro-step after another, in
  * the unit's float32 gradient buffer. This buffer stays allocated on every rank. The next backward
- * with true reduces these sums over the ranks and divides them.
+ * with true reduces these sums over the ranks and divides them. This function also calls
+ * fsdp_set_requires_all_reduce() with the same value.
  *
  * The buffer is as large as the unit, with one exception. In the first micro-step, it has memory
  * only for those rows of an embedding's gradient that were looked up. In the second micro-step, it
@@ -703,7 +707,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
  * and are divided once, at the last micro-step. Applies to all units at and below `root`.
  * @param factor the divisor. 0 (the default) means world_size. With 0, the gradients are those of
  *               the mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
- *               label tokens of the step, pass the number of these tokens
+ *               label tokens of the step, pass the number of these tokens. A negative or infinite
+ *               factor is FSDP_ERR_INVALID
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
@@ -727,7 +732,7 @@ typedef struct fsdp_summon_full_params_options {
     bool no_writeback; /**< writeback=False: changes to the copies are lost at the end */
     bool rank0_only;   /**< only the first rank of each unit's group gets the parameters, and the
                           other ranks get NULL; requires no_writeback */
-    bool offload_to_cpu; /**< no effect: parameters are in host memory anyway */
+    bool offload_to_cpu; /**< no effect: the copies are on the device of the unit */
     bool with_grads;     /**< true: gather gradients, too */
 } fsdp_summon_full_params_options;
 
@@ -745,7 +750,8 @@ typedef struct fsdp_full_params fsdp_full_params;
  *                the module is destroyed
  * @return FSDP_ERR_INVALID if `module` has no unit; FSDP_ERR_STATE within a forward or backward, on
  *         meta, or if a unit is being written or is summoned already; FSDP_ERR_UNSUPPORTED for
- *         rank0_only without no_writeback. In each case nothing has changed
+ *         rank0_only without no_writeback, or if a parameter is stored in NF4. In each case nothing
+ *         has changed
  *
  * Source: FullyShardedDataParallel.summon_full_params().
  */

@@ -78,14 +78,13 @@ typedef struct fsdp_lora_config {
      * get an adapter. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
-    /** Names of the ModuleLists that layers_to_transform refers to. NULL: the first ModuleList on a
-     * layer's path.
-     */
+    /** The ModuleLists that layers_to_transform refers to: names, or regular expressions for their
+     * paths. NULL: the first ModuleList on a layer's path. */
     const char *const *layers_pattern;
     const fsdp_lora_pattern *rank_pattern; /**< [n_rank_pattern] values of `r` for some layers */
     size_t n_rank_pattern;
     const fsdp_lora_pattern
-        *alpha_pattern; /**< [n_alpha_pattern] other lora_alpha for some layers */
+        *alpha_pattern; /**< [n_alpha_pattern] values of lora_alpha for some layers */
     size_t n_alpha_pattern;
     fsdp_lora_bias bias;
     /** Modules that are trained whole and saved with the adapter, such as a new "classifier". A
@@ -127,14 +126,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_config_write(const fsdp_lora_conf
 
 /**
  * peft.get_peft_model(): add an adapter to the layers that `config` selects, and freeze all other
- * parameters except those that `bias` and `modules_to_save` select. A layer's matrices are the
- * parameters lora_A.weight [r, in] and lora_B.weight [out, r] below the layer. Call this before
- * sharding and before memory is allocated, and once for a model.
+ * parameters except those that `bias` and `modules_to_save` select. As in peft, a module
+ * "classifier" of the model is always trained whole. A layer's matrices are the parameters
+ * lora_A.weight [r, in] and lora_B.weight [out, r] below the layer. Call this before sharding and
+ * before memory is allocated, and once for a model.
  *
  * @param config read during the call only
- * @return FSDP_ERR_INVALID if the configuration selects no layer, or a layer that cannot have an
- *         adapter (the message names it and what to use), or has an impossible value;
- *         FSDP_ERR_STATE if the model is sharded already or has an adapter
+ * @return FSDP_ERR_INVALID if the configuration selects no layer or has an impossible value, or if
+ *         no module has a name of modules_to_save; FSDP_ERR_UNSUPPORTED if the configuration
+ *         selects a layer that cannot have an adapter (the message names the layer and says what to
+ *         use); FSDP_ERR_STATE if the model has memory or an adapter already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_apply(fsdp_module *model,
                                                      const fsdp_lora_config *config);
@@ -144,13 +145,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_apply(fsdp_module *model,
  * fsdp_pretrained_load() does this for a new adapter; a program that fills the weights in another
  * way calls this function afterwards. The units of `model` are gathered one after the other.
  * Collective. Without use_dora, nothing changes.
- * @return FSDP_ERR_UNSUPPORTED on a device that does not compute DoRA (cuda)
+ * @return FSDP_ERR_UNSUPPORTED on a device that does not compute DoRA (cuda); FSDP_ERR_STATE if the
+ *         model has no memory
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_init_magnitudes(fsdp_module *model);
 /**
  * Compute the norms of the rows of W + scaling * B A of an adapter with use_dora now, and let each
  * forward use them instead of computing them. Each rank keeps a float32 for each row. Call this for
  * a model that is not trained any more, such as for generation. Without use_dora, nothing changes.
+ * Collective.
  * @param keep false: forwards compute the norms again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_keep_norms(fsdp_module *model, bool keep);

@@ -108,7 +108,8 @@ FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
  *
  * @param config copied
  * @param model  out: owned by the caller, destroyed with fsdp_module_destroy()
- * @return FSDP_ERR_INVALID if a dimension is not positive
+ * @return FSDP_ERR_INVALID if a value of the configuration is impossible, e.g. a dimension that is
+ *         not positive; FSDP_ERR_UNSUPPORTED if this library does not have what a value asks for
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,
                                                        fsdp_module **model);

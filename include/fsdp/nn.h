@@ -27,7 +27,7 @@ typedef struct fsdp_init {
     float mean, std;
     float bound;
     bool has_zero_row; /**< true: row zero_row is initially 0, like row padding_idx of a
-                          torch.nn.Embedding */
+                          torch.nn.Embedding; no effect if `bound` is not 0 */
     int64_t zero_row;
 } fsdp_init;
 
@@ -41,8 +41,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
  * together with the last of them. Accepts NULL. */
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
- * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
- * already has a parent, or is `parent` or a module above it (FSDP_ERR_INVALID).
+ * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless
+ * `child` already has a parent, or is `parent` itself or a module above `parent`
+ * (FSDP_ERR_INVALID).
  * @param name copied. FSDP_ERR_INVALID if the name is empty, contains a dot, or is already the name
  *             of a child or parameter of `parent`
  */
@@ -161,6 +162,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_to_empty(fsdp_module *module, f
 /**
  * Initialize all parameters. The value of element i of a parameter depends only on `seed`, the
  * parameter's name and i, not on the world size. Collective if parameters are sharded.
+ * @return FSDP_ERR_STATE if a parameter has no memory; FSDP_ERR_UNSUPPORTED if one is stored in NF4
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_init(fsdp_module *module, uint64_t seed);
 FSDP_API void fsdp_module_zero_grad(fsdp_module *module);

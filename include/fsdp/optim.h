@@ -260,8 +260,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_schedule_free_adamw_create(
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_eval(fsdp_optimizer *optimizer);
 /** Undo fsdp_optimizer_eval(): set the parameters to the values with which the next step begins.
  * They have the same bits as before fsdp_optimizer_eval(). But if a state dict was loaded that had
- * been saved after fsdp_optimizer_eval(), they are computed from x and z. No effect in training
- * mode. Collective. */
+ * been saved after fsdp_optimizer_eval(), the values are computed from x and z (see
+ * fsdp_schedule_free_adamw_create()). No effect in training mode. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_train(fsdp_optimizer *optimizer);
 /** Return true for a parameter that Muon usually updates: a matrix of a block that is neither an
  * embedding nor a table of biases. A parameter belongs to a block if a component of its name is a
@@ -302,9 +302,9 @@ fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *p
 /**
  * Split the trainable parameters of `module` into two lists, as transformers' Trainer does
  * (get_decay_parameter_names). A tied parameter is listed once. `no_decay` gets the parameters of
- * modules of the class LayerNorm, and those with a certain name in any case: it has "bias" (e.g.
- * T5's relative_attention_bias.weight), "layernorm" or "rmsnorm" in it, or a component that is
- * "norm" or ends in "_norm". `decay` gets all other parameters.
+ * modules of the class LayerNorm, and those whose name contains "bias" (e.g. T5's
+ * relative_attention_bias.weight), "layernorm" or "rmsnorm", or has a component that is "norm" or
+ * ends in "_norm"; upper and lower case count as equal. `decay` gets all other parameters.
  *
  * @param decay, no_decay out: may be empty; the caller frees each list with
  *                        fsdp_parameter_list_free()
@@ -324,9 +324,10 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
  *
  * @param grad_scale the step multiplies the gradients by this factor when it reads them: `scale` of
  *                   fsdp_clip_grad_norm(), or 1
- * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
- *         state was created. In both cases the step has changed no parameter. FSDP_ERR_COMM if a
- *         peer failed; some parameters and options may then be those after the step, others not
+ * @return FSDP_ERR_STATE if a parameter has no memory, if its sharding has changed since its state
+ *         was created, or after fsdp_optimizer_eval(). In these cases the step has changed no
+ *         parameter. FSDP_ERR_COMM if a peer failed; some parameters and options may then be those
+ *         after the step, others not
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimizer,
                                                          float grad_scale);
@@ -368,9 +369,10 @@ FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
  * last one. */
 FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, int k);
 /**
- * Allocate the state of every trainable parameter, filled with zeros as before the first step.
- * State that exists already is not changed. Saved values can then be written into the state;
- * fsdp_set_optimizer_state_dict() calls this function itself.
+ * Allocate the state of every trainable parameter, with the values that it has before the first
+ * step: zeros, except for "z" of Schedule-Free AdamW, which is a copy of the parameter, and for the
+ * maps of 8-bit states. State that exists already is not changed. Saved values can then be written
+ * into the state; fsdp_set_optimizer_state_dict() calls this function itself.
  *
  * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
  *         state was created

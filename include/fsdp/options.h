@@ -24,16 +24,16 @@
  *
  * On the command line, an option is --name value, --name=value, or -n value if n is a one-letter
  * alias. In names, dashes and underscores are equivalent. A boolean is --name or --no-name, or has
- * a value (true/false/yes/no/on/off/1/0). This value may be the next word; in a program with
- * positional words only if fsdp_option.takes_word is set. A value that begins with -- must be given
- * as --name=value. If a flag is given several times, its last value counts, and --no-name is the
- * same flag as --name; fsdp_options_notes() names the other values. If fsdp_option.several is set,
- * two values are an error, and so are two names of one option with different values. -- ends
- * options. A word that is neither an option nor an option's value is positional. Every program also
- * has --help
- * (-h), --print-config, and --config FILE.yaml. What follows --help selects options: all, a word of
- * their names, headings or descriptions, or one flag (--help --lr). If the value of --config begins
- * with "{", it is not a file name, but the YAML text itself.
+ * a value (true/false/yes/no/on/off/1/0). This value may be the next word. In a program with
+ * positional words, the next word is the value only if fsdp_option.takes_word is set. A value that
+ * begins with -- must be given as --name=value. If a flag is given several times, its last value
+ * counts, and --no-name is the same flag as --name; fsdp_options_notes() names the other values. If
+ * fsdp_option.several is set, two values are an error, and so are two names of one option with
+ * different values. -- ends options. A word that is neither an option nor an option's value is
+ * positional. Every program also has --help (-h), --print-config, and --config FILE.yaml. What
+ * follows --help selects options: all, a word of their names, headings or descriptions, or one flag
+ * (--help --lr). If the value of --config begins with "{", it is not a file name, but the YAML text
+ * itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
@@ -203,9 +203,9 @@ typedef struct fsdp_options_spec {
     const char *summary;  /**< text that --help prints before the options; paragraphs are wrapped */
     const char *epilogue; /**< text that --help prints after the options (examples), without
                                wrapping it; or NULL */
-    /** the rows of the first page, which --help shows without a word: a heading and names of
-     * options in `table`, such as "training: epochs batch-size lr"; NULL-terminated. NULL: --help
-     * shows all options */
+    /** the rows of the page that plain --help shows (without a topic). A row is a heading and names
+     * of options in `table`, such as "training: epochs batch-size lr"; NULL-terminated. NULL: plain
+     * --help shows all options */
     const char *const *first_page;
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
@@ -243,10 +243,12 @@ typedef struct fsdp_options_spec {
      * is no DeepSpeed here". Return NULL for any other name. The function pointer itself may be
      * NULL. */
     const char *(*refused_name)(const char *name);
-    /** prefixes of the environment variables of another tool, separated by commas: "ACCELERATE_".
+    /** prefixes of the environment variables of other tools, separated by commas: "ACCELERATE_".
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
-     * option reads. They also name a variable that begins with env_prefix if its name is nearly the
-     * name of a variable that an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
+     * option reads. They also name a variable that begins with env_prefix and that no option reads,
+     * if its name is nearly that of a variable that an option reads, such as
+     * FSDP_SHARDING_STRATGY, or if its name consists of env_prefix and the name of an option that
+     * reads another variable. NULL: no variable is named, not even with env_prefix */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);
@@ -331,18 +333,20 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_requested_help(const fsdp_opti
  * each value, a comment says where the value came from. The line of an option that was not given is
  * a comment as a whole, so that --config does not read it. (If --config read the line, the option
  * would count as given. But the value in the line may have been derived from another option. If the
- * user then changes that other option, the two options contradict each other.) At the end, the text
- * lists options that were given but have no effect. Free the text with fsdp_text_free(). Return
- * NULL when out of memory. */
+ * user then changes that other option, the two options contradict each other.) At the end, comments
+ * list what was given without effect: options, values of flags that do not count, and environment
+ * variables that no option reads (see fsdp_options_spec.env_named). Free the text with
+ * fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp
  * launch". If there are no such options, the text is "". Options from environment variables are
  * left out, because other tools export these variables for all programs. So are options that a file
- * sets to the default in `value`, because files of other tools list all options. A further line
- * names each variable of spec->env_named that no option reads, and another each value that does not
- * count because the same flag follows with another value. Free the text with fsdp_text_free().
- * Return NULL when out of memory. */
+ * sets to the default in fsdp_option.value, because files of other tools list all options. Then
+ * follows one line for each value of a flag that does not count because the same flag follows with
+ * another value. At the end follows one line for each environment variable that no option reads,
+ * although it was probably meant for one (fsdp_options_spec.env_named). Free the text with
+ * fsdp_text_free(). Return NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
  * it with fsdp_text_free(). Return NULL when out of memory. */

@@ -128,6 +128,8 @@ typedef struct fsdp_save_options {
  * @param dir     an existing directory, used by rank 0 only
  * @param group   the ranks that hold the module; NULL: this rank alone
  * @param options NULL: all defaults
+ * @return FSDP_ERR_STATE if a parameter has no values; FSDP_ERR_UNSUPPORTED if a parameter that is
+ *         written is stored in NF4; FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const char *dir,
                                                       fsdp_group *group,
@@ -140,7 +142,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const
  * added the adapter. The values are lora_A and lora_B of each layer, and the biases and modules
  * that are saved with them. adapter_model.bin is read if there is no adapter_model.safetensors.
  * Collective.
- * @return as fsdp_module_load()
+ * @return as fsdp_module_load(); FSDP_ERR_FORMAT also if a tensor of the file belongs to no
+ *         parameter of the model
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir,
                                                     fsdp_group *group);
@@ -173,11 +176,11 @@ typedef struct fsdp_pretrained {
     /** Wrappers (DistributedDataParallel, torch.compile, FSDP1, activation checkpointing, PEFT) add
      * parts to the names of tensors, and fsdp_pretrained_open() removes these parts. wrapped_name
      * is one of the names in the files that had such a part, as the file spells it; NULL: no name
-     * had one. */
+     * had such a part. */
     char *wrapped_name;
-    /** "Lit-LLaMA" or "LitGPT" if the files are of this program, whose tensors have other names and
-     * rows than the model's parameters, and fsdp_pretrained_open() translated them; NULL: it did
-     * not. A static string. */
+    /** "Lit-LLaMA" or "LitGPT" if that program wrote the files. Their tensors then have other names
+     * and rows than the model's parameters, and fsdp_pretrained_open() has translated them. NULL:
+     * nothing was translated. A static string. */
     const char *translated_from;
 } fsdp_pretrained;
 

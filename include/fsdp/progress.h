@@ -60,7 +60,8 @@ FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
  * `progress` is NULL. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
-/** Print a line above the bar, like tqdm.write(). A newline is added. */
+/** Print a line above the bar, like tqdm.write(). A newline is added. `progress` must not be
+ * NULL. */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_progress_print(fsdp_progress *progress, const char *format,
                                                     ...);
 

@@ -120,7 +120,7 @@ typedef struct fsdp_state_dict_options {
                             FullStateDictConfig and FullOptimStateDictConfig; requires
                             full_state_dict */
     bool offload_to_cpu; /**< an option of FullStateDictConfig and ShardedStateDictConfig; no
-                            effect, because tensors are in CPU memory anyway */
+                            effect: the tensors are on the device of the module */
     bool broadcast_from_rank0; /**< set: use only rank 0's dict, whose tensors must be whole; the
                                   dicts of other ranks may be empty */
     bool not_strict; /**< set: true means strict=False: missing and unexpected items are ignored.
@@ -155,7 +155,8 @@ typedef struct fsdp_state_dict_options {
  * @param dict    out: owned by the caller. Without full_state_dict, its tensors are those of
  *                fsdp_parameter_local()
  * @return FSDP_ERR_STATE if a parameter has no memory (the message names it); FSDP_ERR_NOT_FOUND if
- *         there is no module `submodule`; FSDP_ERR_INVALID for rank0_only without full_state_dict
+ *         there is no module `submodule`; FSDP_ERR_INVALID for rank0_only without full_state_dict;
+ *         FSDP_ERR_UNSUPPORTED if a parameter is stored in NF4, unless it is left out
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
@@ -164,12 +165,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
  * items are "state.<fqn>.exp_avg", "state.<fqn>.step", and "param_groups.0.lr" or, with
  * flatten_optimizer_state_dict, "param_groups.<fqn>.lr". <fqn> is the name of a parameter in
  * `module`. If the parameter is tied, <fqn> is the first of its names. "step" is a float32 scalar,
- * or an int for Adafactor. The item "step" is a copy: if it is changed, the optimizer does not
- * change. SGD has no "step". If the optimizer has taken no step yet, this function creates the
- * optimizer's state with zeros, as PyTorch does, so that values can be loaded into the state.
+ * or an int for Adafactor and AdamW with 8-bit states. The item "step" is a copy: if it is changed,
+ * the optimizer does not change. SGD has no "step", and Schedule-Free AdamW has "k" in its
+ * parameter groups instead. If the optimizer has taken no step yet, this function creates the
+ * optimizer's state (fsdp_optimizer_init_state()), as PyTorch does, so that values can be loaded
+ * into the state.
  *
  * @return FSDP_ERR_INVALID if `module` does not have a parameter of the optimizer, or for
- *         rank0_only without full_state_dict
+ *         rank0_only without full_state_dict; FSDP_ERR_NOT_FOUND if there is no module `submodule`
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -206,7 +209,8 @@ FSDP_API void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys);
  *             FSDP_OK or FSDP_ERR_NOT_FOUND; then freed with fsdp_incompatible_keys_free()
  * @return FSDP_ERR_NOT_FOUND if an item is missing or unexpected, unless not_strict is set (the
  *         message names it); FSDP_ERR_INVALID if the shape of a tensor is not that of its parameter
- *         (the message has the name and both shapes)
+ *         (the message has the name and both shapes), or if `assign` is set and a tensor cannot be
+ *         assigned; FSDP_ERR_STATE if a parameter has no memory and `assign` is not set
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
@@ -223,7 +227,8 @@ fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
  *         if not_strict is false and `dict` has state for a name, but no parameter of the optimizer
  *         has that name. In both cases the message contains the name. FSDP_ERR_INVALID if a tensor
  *         has a wrong shape, or a value is not allowed. FSDP_ERR_UNSUPPORTED if `dict` sets an
- *         option that this library does not have (amsgrad, maximize)
+ *         option that this library does not have (amsgrad, maximize), or has other maps of 8-bit
+ *         states than bitsandbytes
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -276,8 +281,8 @@ typedef struct fsdp_dcp_save_options {
  *              saved
  * @param dir   the same path on all ranks
  * @param group NULL: this rank alone
- * @return FSDP_ERR_INVALID if the parts of a tensor overlap or have gaps between them; FSDP_ERR_IO
- *         if the disk is full
+ * @return FSDP_ERR_INVALID if the parts of a tensor overlap or have gaps between them, or if `dir`
+ *         is not empty and `overwrite` is not set; FSDP_ERR_IO if the disk is full
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -333,7 +338,7 @@ FSDP_API bool fsdp_async_save_done(fsdp_async_save *save);
  * Future.result(): wait until the checkpoint is complete. Collective. If the save has failed on one
  * rank, this function fails on all ranks and the checkpoint is deleted. It may be called several
  * times.
- * @return FSDP_ERR_IO; the message gives the file and the cause
+ * @return the failure of the save, such as FSDP_ERR_IO; the message gives the file and the cause
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_async_save_wait(fsdp_async_save *save);
 /** Free the save. If fsdp_async_save_wait() was not called, cancel the save first. Not collective.
@@ -372,9 +377,10 @@ typedef struct fsdp_dcp_load_options {
  *
  * @return FSDP_ERR_NOT_FOUND if there is no checkpoint, or if it does not have an item of `dict`
  *         (the message names it); FSDP_ERR_INVALID if a tensor has different shapes in `dict` and
- *         in the checkpoint (the message has the name and both shapes); FSDP_ERR_FORMAT if the
- *         checkpoint is damaged. Some kinds of damage are found only while values are read. In this
- *         case, some values of `dict` have already changed
+ *         in the checkpoint (the message has the name and both shapes), or if an item is a tensor
+ *         in only one of the two; FSDP_ERR_UNSUPPORTED for a dtype that fsdp_dtype does not have;
+ *         FSDP_ERR_FORMAT if the checkpoint is damaged. Some kinds of damage are found only while
+ *         values are read. In this case, some values of `dict` have already changed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -398,13 +404,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_save(const fsdp_state_dict *dict
                                                      fsdp_group *group);
 /**
  * torch.load(weights_only=True): read a file into a new state dict. The tensors are whole, and
- * copied to `device`. The keys are those of the nested dicts and lists in the file. No code in the
- * file is executed. Not collective.
+ * copied to `device`. The keys of an item are those of the nested dicts and lists that contain it
+ * in the file, and its name consists of these keys, joined with dots. A value that fsdp_plain
+ * cannot represent (an object, bytes) is left out, and a warning is logged. No code in the file is
+ * executed. Not collective.
  *
  * @param dict out: owned by the caller; must be destroyed before the device
  * @return FSDP_ERR_NOT_FOUND if there is no file; FSDP_ERR_FORMAT if the file is damaged;
- *         FSDP_ERR_UNSUPPORTED if a tuple or a set has tensors in it, or if two items
- *         have the same name ("a.b" at the top, and "b" in "a")
+ *         FSDP_ERR_UNSUPPORTED if a tuple or a set has tensors in it, if a key is neither a text
+ *         nor an int, or if two items have the same name ("a.b" at the top, and "b" in "a")
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_device *device,
                                                      fsdp_state_dict **dict);

@@ -127,8 +127,8 @@ FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Return true if the tensor's elements are in memory now. It is false on meta, and while the
- * tensor is resharded. If the elements are offloaded or stored as two halves, it is true only
+/** Return true if the tensor's elements are in memory now. The result is false on meta, and while
+ * the tensor is resharded. If the elements are offloaded or stored as two halves, it is true only
  * within a read or a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**

@@ -214,8 +214,8 @@ enum {
 };
 
 /** Characters and words that become the unknown token, as messages show them: "'ø'" with the
- * quotes, or "U+200B". They are normalized as the tokenizer does it. Long words are cut. An empty
- * text ends the list, unless it is full. */
+ * quotes, or "U+200B". They are normalized as the tokenizer normalizes texts. Long words are cut.
+ * An empty text ends the list, unless the list is full. */
 typedef struct fsdp_unknown_examples {
     char items[FSDP_UNKNOWN_EXAMPLES][FSDP_UNKNOWN_BYTES];
 } fsdp_unknown_examples;

@@ -22,9 +22,9 @@ extern "C" {
 
 /**
  * Create the device of this rank, like torch.cuda.set_device(local_rank). $FSDP_DEVICE may name the
- * device, as fsdp_device_options.name does. Otherwise the device is "auto": the GPU of this rank if
- * there is one that this library can use, else the CPU with this rank's share of the cores.
- * Collective.
+ * device, as fsdp_device_options.name does. If $FSDP_DEVICE is not set, the device is "auto": the
+ * GPU of this rank if there is one that this library can use, else the CPU with this rank's share
+ * of the cores. Collective.
  * @param group  NULL: a single rank
  * @param device out: owned by the caller, destroyed with fsdp_device_destroy()
  */

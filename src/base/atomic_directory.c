@@ -409,9 +409,9 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale() for all entries of the folder. No entry of the folder may be kept before that.
- * Otherwise is_stale(), which looks for entries in the new directory, would mistake a kept entry
- * for one that was newly written. */
+/* Call is_stale() for all entries of the folder. Call this before any entry of the folder is kept:
+ * is_stale() looks for entries in the new directory, and would mistake a kept entry for one that
+ * was newly written. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {

@@ -1,5 +1,6 @@
 /* Writes a file that appears atomically: the file is written under a temporary name, synced and
- * renamed, and then its folder is synced. A file that replaces another has its permissions. */
+ * renamed, and then its folder is synced. A file that replaces another file gets the permissions of
+ * that file. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -112,8 +113,8 @@ static bool lock_temporary(int fd)
 
 /* Give the new file the permissions, the group and, if this process may, the owner of the file that
  * it will replace, as described by `old`. If the group cannot be kept, the members of the new
- * file's group get only what all users get. A failure is ignored: until then only the owner may
- * read the new file. */
+ * file's group get only what all users get. A failure is ignored: the new file was created with
+ * mode 0600, so only its owner may then read it. */
 static void copy_access(int fd, const struct stat *old)
 {
     struct stat now;

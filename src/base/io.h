@@ -158,6 +158,7 @@ const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
  * entries is kept in `fresh`. (Entries that other programs add during commit() are checked
  * later.) */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
+/* Set the function that commit() calls for the entries of the old directory. */
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);
 /* Sync every file in the directory, then move the directory to its path, in one step if the file

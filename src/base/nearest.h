@@ -15,6 +15,6 @@ int fsdp_edit_distance(const char *a, const char *b);
  * the number of letters of `word` or of the name, whichever is longer. A name is also near if it
  * begins with `word` (at least 2 letters), or if it differs from `word` only in case.
  *
- * If no name is near, return the index of the shortest name that has `word` as a part: "dtype" is a
- * part of "param-dtype". If there is no such name, return -1. */
+ * If no name is near, return the index of the shortest name that has `word` (at least 3 letters) as
+ * a part: "dtype" is a part of "param-dtype". If there is no such name, return -1. */
 int fsdp_nearest_name(const char *word, const char *const *names, size_t count);

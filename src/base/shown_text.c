@@ -6,9 +6,9 @@
 
 #include "src/base/str.h"
 
-/* Write the next byte of a text to `out`, or the whole control character of two bytes (U+0080 to
- * U+009F) with which the text begins. Return the number of bytes written, which is at most 4, and
- * set *taken to the number of bytes of the text. */
+/* Write to `out` what is shown for the first byte of `text` or, if `text` begins with a control
+ * character of two bytes (U+0080 to U+009F), for that character. Return the number of bytes
+ * written, at most 4. Set *taken to the number of bytes of `text` that were used. */
 static size_t show_next(const char *text, char out[5], size_t *taken)
 {
     static const char named[] = "abtnvfr"; /* \a is 7 */

@@ -12,7 +12,8 @@ enum {
     LANES = 8 /* partial sums of a scalar product; their number sets the order of its additions */
 };
 
-/* Two rows of Jacobi's method are orthogonal if the cosine of their angle is at most this. */
+/* Two rows of Jacobi's method count as orthogonal if the cosine of their angle has at most this
+ * magnitude. */
 static const double ORTHOGONAL = 1e-15;
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -46,7 +47,7 @@ typedef struct jacobi {
     double *m; /* [k, n] */
     double *u; /* [k, k] the product of the rotations: row i is the left vector of row i of m */
     int64_t k, n;
-    double least; /* A row whose sum of squares is at most this is zero, up to rounding. */
+    double least; /* a row counts as zero if its sum of squares is at most `least` */
 } jacobi;
 
 /* Make rows p and q orthogonal. Return false if they are orthogonal already. */
@@ -179,7 +180,7 @@ typedef struct tall {
 /* Compute y [rows of a, q] = a x or, if `transposes` is true, y [columns of a, q] = a^T x. */
 static void multiply(const tall *a, bool transposes, const double *x, int64_t q, double *y)
 {
-    const bool by_rows = transposes == a->transposed; /* y = w x */
+    const bool by_rows = transposes == a->transposed; /* true: y = w x; false: y = w^T x */
     for (int64_t i = 0; !by_rows && i < a->cols * q; i++)
         y[i] = 0.0;
     for (int64_t i = 0; i < a->rows; i++) {

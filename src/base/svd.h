@@ -22,8 +22,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_svd_exact(const float *w, int64_t rows, int64_t
                                            fsdp_svd *svd);
 /* Approximate the decomposition by `niter` iterations from r random vectors (Halko et al. 2009,
  * arXiv 0909.4061, algorithm 5.1), as torch.svd_lowrank(w, r, niter) does. This takes about
- * (8 + 8 niter) rows cols r operations. The random vectors are a function of `seed`. Otherwise as
- * fsdp_svd_exact(). */
+ * (8 + 8 niter) rows cols r operations. The random vectors are a function of `seed`. In all other
+ * respects, this function is like fsdp_svd_exact(). */
 FSDP_MUST_CHECK fsdp_status fsdp_svd_low_rank(const float *w, int64_t rows, int64_t cols, int64_t r,
                                               int niter, uint64_t seed, fsdp_svd *svd);
 void fsdp_svd_fini(fsdp_svd *svd);

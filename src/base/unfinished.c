@@ -3,12 +3,13 @@
  *
  * Note [Names of what is unfinished]. While PATH is being written, up to two entries are next to
  * it. PATH.fsdp-tmp-PID-HOST-TIME is the new file or directory. PATH.fsdp-old-PID-HOST-TIME is the
- * old directory, which will be removed. PID is the writer's process id. HOST is a hash of its
- * host's name in 8 hexadecimal digits, and TIME is the time in 16. If the writer has ended, the
- * next write of PATH on the same host removes such entries, or moves the old directory back if
- * nothing is at PATH. Entries of another host remain, because a process of this host cannot find
- * out whether their writer is still running. The names are long so that no file of a user has such
- * a name by chance. A shorter name such as PATH.old-20251122 could be that of a user's file. */
+ * old directory, which will be removed. PID is the writer's process id. HOST is a hash of the name
+ * of the writer's host, in 8 hexadecimal digits. TIME is the time, in 16 hexadecimal digits. If the
+ * writer has ended, the next write of PATH on the same host removes such entries, or moves the old
+ * directory back if nothing is at PATH. Entries of another host remain, because a process of this
+ * host cannot find out whether their writer is still running. The names are long so that no file of
+ * a user has such a name by chance. A shorter name such as PATH.old-20251122 could be that of a
+ * user's file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>

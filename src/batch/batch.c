@@ -23,6 +23,8 @@ typedef struct sizes {
     /* Number of labels of each row if the labels are real numbers. 0: the labels are classes or
      * ids. */
     int64_t targets;
+    /* `types`: the batch has token_type_ids. `origins`: the batch has source_positions and
+     * target_positions. */
     bool types, origins;
 } sizes;
 

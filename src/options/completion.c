@@ -12,15 +12,16 @@ enum {
     TOPIC_BYTES = 24
 };
 
-/* The words that --help takes: those of its own row, and the words of the headings of a command. */
+/* The words that a shell offers after --help: those in the row of --help in fsdp_options_built_in,
+ * and the words in the headings of the command's options. */
 typedef struct topics {
     char texts[MOST_TOPICS][TOPIC_BYTES];
     const char *list[MOST_TOPICS + 1]; /* ends with NULL */
     size_t count;
 } topics;
 
-/* Add a word [length] in lower case, unless it is there already, says nothing about options, or is
- * too short or too long. */
+/* Add a word [length] in lower case, unless it is there already, says nothing about options (see
+ * `ignored`), or has fewer than 4 or at least TOPIC_BYTES letters. */
 static void add_topic(topics *t, const char *word, size_t length)
 {
     static const char *const ignored[] = {"with", "other", "options", "several", "making"};

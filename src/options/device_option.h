@@ -1,9 +1,9 @@
 /* What all commands that compute share: the option --device, and the environment variables of
  * --threads-per-rank.
  *
- * Note [Choosing a device] in src/tensor/cards.h describes the values of --device. Its environment
- * variable is FSDP_DEVICE. Programs that use the library, but not this option, read the same
- * variable. */
+ * Note [Choosing a device] in src/tensor/cards.h describes the values of --device. The environment
+ * variable of --device is FSDP_DEVICE. Programs that use the library, but not this option, read the
+ * same variable. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -27,8 +27,9 @@ extern const char *const fsdp_device_words[];
 #define FSDP_THREADS_DEFAULT "0, cores / ranks"
 
 /* Check the value `name` of --device, for the spec's check(). An error message says where the value
- * was given. If `plans` is false, the command computes, so return FSDP_ERR_INVALID for meta, and
- * FSDP_ERR_UNSUPPORTED for cuda in a build without CUDA. This function does not check whether the
- * machine has the GPU; creating the device does. */
+ * was given. `plans` is true if the command only plans a run. If `plans` is false, the command
+ * computes, so return FSDP_ERR_INVALID for meta, and FSDP_ERR_UNSUPPORTED for cuda in a build
+ * without CUDA. This function does not check whether the machine has the GPU; creating the device
+ * does. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_device_option(const fsdp_options *options, const char *name,
                                                      bool plans);

@@ -1,5 +1,5 @@
 /* Makes the texts of --help. There are three: the first page, which has the options that most runs
- * use, all options, and the options that a word selects. */
+ * use; all options; and the options that a word selects. */
 #include <ctype.h>
 #include <string.h>
 
@@ -99,8 +99,8 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", fsdp_option_metavar(option));
 }
 
-/* Return true if the character at `at` is a full stop that ends a sentence. That of "e.g. one" or
- * of "FSDP_... of" does not. */
+/* Return true if the character at `at` is a full stop that ends a sentence. The full stops in
+ * "e.g. one" and "FSDP_... of" do not end one. */
 static bool ends_sentence(const char *at)
 {
     return at[0] == '.' && at[1] == ' ' && isupper((unsigned char)at[2]);

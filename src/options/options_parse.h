@@ -36,7 +36,7 @@ struct fsdp_options {
     const char *help_topic; /* what follows --help: a word, or a flag with its dashes; NULL: nothing
                              */
     const char *file;       /* name of the last configuration file; NULL: none */
-    const char *file_flag;  /* flag that named it, without "--": "config", or spec->config_alias */
+    const char *file_flag;  /* flag that named `file`, without "--": "config", or config_alias */
     char **positional;      /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {
@@ -72,8 +72,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
                                                   const fsdp_option *option, size_t number,
                                                   char **name);
 /* Append a line for each environment variable that no option reads, although it was probably meant
- * for one: its name begins with a prefix in spec->env_named, or resembles the name of a variable
- * that an option reads. Each line begins with `before`. Does nothing if spec->env_named is NULL. */
+ * for one: its name begins with a prefix in spec->env_named, resembles the name of a variable that
+ * an option reads, or consists of spec->env_prefix and the name of an option that reads another
+ * variable. Each line begins with `before`. Does nothing if spec->env_named is NULL. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);
 /* Find the option that the unknown name `word` probably means. Set `name` to its correct name, and
@@ -91,8 +92,8 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert and check the value `given`, store it in `target`, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
-/* Return true if two flags of one option, which is no LIST with `repeats`, give the same value. The
- * texts may be different spellings of the value. Both values must be valid. */
+/* Return true if two flags of one option give the same value. The texts may be different spellings
+ * of the value. The option must not be a LIST with `repeats`. Both values must be valid. */
 bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
                             const fsdp_option_given *b);
 /* Compare the flags `given` [n_given] that belong to one option and have different values. Return

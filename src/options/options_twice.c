@@ -1,9 +1,9 @@
 /* Checks flags that the command line gives more than once with different values. If the name is the
  * same, the last value counts, as in argparse. This is how a script overrides its own flags: run.sh
- * --lr 0.1 --lr 0.2. A note names the value that does not count (fsdp_options_notes()). For some
- * options, such as files of data, it is an error, because the user may believe that both values
- * count. Two names of one option are an error, because the user may believe that they are two
- * options. */
+ * --lr 0.1 --lr 0.2. A note names the value that does not count (fsdp_options_notes()). For options
+ * with `several`, such as files of data, two different values are an error, because the user may
+ * believe that both count. Two names of one option are an error, because the user may believe that
+ * they are two options. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -79,7 +79,8 @@ static fsdp_status add_replaced(fsdp_options *options, const fsdp_option_given *
     return FSDP_OK;
 }
 
-/* Compare given[i] with the last flag of the same name, which is given[last]. */
+/* Compare given[i] with the last flag of the same name, which is given[last]. If the values differ,
+ * add a note or, if option->several is set, return an error. */
 static fsdp_status check_replaced(fsdp_options *options, const fsdp_option_given *given, size_t i,
                                   size_t last)
 {

@@ -179,9 +179,9 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Set *section to the section with the name that is the key of the map `map`. If no section has
- * this name, the map is allowed only if spec->sections is NULL or spec->other_sections is set; in
- * this case, *section is set to NULL. */
+/* Set *section to the section whose name is `key`, the key of the map `map`. If the section has
+ * `instead` set, the map must be empty. If no section has this name, the map is allowed only if
+ * spec->sections is NULL or spec->other_sections is set; in this case, *section is set to NULL. */
 static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                                 const yaml_node_t *map, const fsdp_options_section **section)
 {
@@ -209,9 +209,9 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
 }
 
-/* Read a map and, recursively, the maps in it. `section` describes the map; NULL means that the
- * keys of the map are not known. `depth` is limited, because a map may contain an alias of itself,
- * and the recursion would then not end. */
+/* Read a map and, recursively, the maps in it. `section` describes the map; NULL means that no
+ * section of the spec describes it, so its keys have no prefix. `depth` is limited, because a map
+ * may contain an alias of itself, and the recursion would then not end. */
 static fsdp_status read_map(yaml_reader *r, const fsdp_options_section *section,
                             const yaml_node_t *map, int depth)
 {

@@ -31,8 +31,8 @@ typedef struct run {
     rank_memory *ranks; /* [n_ranks] */
     size_t n_ranks, cap_ranks;
     fsdp_metrics_curve losses; /* the training loss of each step */
-    bool is_float32;           /* the losses are float32 */
-    char *notes;               /* those of fsdp_metrics_curves */
+    bool is_float32;           /* the file has the losses as float32 (event files) */
+    char *notes;               /* fsdp_metrics_curves.notes; owned */
 } run;
 
 /* --- reading --- */
@@ -275,8 +275,8 @@ static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from
     return found ? &r->losses.points[*from] : NULL;
 }
 
-/* Return true if two losses have the same bits, or if both are NaN. Files do not have the bits of a
- * NaN. */
+/* Return true if two losses have the same bits, or if both are NaN, because files do not have the
+ * bits of a NaN. */
 static bool same_bits(double a, double b)
 {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));

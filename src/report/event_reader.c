@@ -324,7 +324,8 @@ static fsdp_status next_record(record_reader *r, cursor *data)
     return FSDP_OK;
 }
 
-/* Add a line to the notes about the record at which reading ended. The last error describes it. */
+/* Add a line to the notes about the record at which reading ended. The last error describes that
+ * record. */
 static fsdp_status add_note(fsdp_metrics_curves *curves)
 {
     char *notes = fsdp_strdup_printf("%s%s; what the file has before that byte is used\n",
@@ -350,7 +351,7 @@ static fsdp_status read_next(record_reader *r, fsdp_metrics_curves *curves, bool
 }
 
 /* Damage after the first record ends the file, as for TensorBoard: a computer that lost its power
- * leaves such a file, and the run may have been resumed with another one. */
+ * leaves such a file, and the run may have been resumed with another file. */
 static fsdp_status read_records(record_reader *r, fsdp_metrics_curves *curves)
 {
     for (;;) {

@@ -1,5 +1,5 @@
-/* The records of event files: field numbers of the protobuf messages, and their checksums. Shared
- * by the writer (event_file.c) and the reader (event_reader.c). */
+/* The records of event files: their checksums, and the field numbers of the protobuf messages in
+ * them. Shared by the writer (event_file.c) and the reader (event_reader.c). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

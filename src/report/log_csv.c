@@ -226,9 +226,9 @@ static void append_widened(fsdp_str *text, const fsdp_str *line, size_t more)
     fsdp_str_append(text, "\n", 1);
 }
 
-/* Append to `text` the lines that end in bytes [n], each with `more` empty cells. `line` has the
- * beginning of the first of these lines, from an earlier call. Set `line` to the bytes after the
- * last newline, which are the beginning of the next line. */
+/* Append to `text` the lines that end in bytes [n], and add `more` empty cells to each. `line` has
+ * the beginning of the first of these lines, from an earlier call. Set `line` to the bytes after
+ * the last newline, which are the beginning of the next line. */
 static void widen_lines(const char *bytes, size_t n, size_t more, fsdp_str *line, fsdp_str *text)
 {
     const char *at = bytes, *end;

@@ -160,7 +160,7 @@ static fsdp_status copy_lines(const char *path, FILE *from, int64_t step, char *
     if (block->failed)
         return fsdp_error_nomem();
     ssize_t n = getline(line, &cap, from);
-    if (n > 0) /* otherwise the earlier run was killed before it wrote anything */
+    if (n > 0) /* n <= 0: the earlier run was killed before it wrote anything */
         FSDP_TRY(check_header(path, *line, (size_t)n, block));
     while (n > 0 && (n = getline(line, &cap, from)) > 0) {
         if (is_kept(*line, (size_t)n, step))

@@ -298,8 +298,8 @@ static color run_color(const plot *g, size_t run, bool validation)
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
-/* Add an end label with the value of the last finite point of a curve. None is added if this point
- * is outside the panel, or if there are too many labels. */
+/* Add an end label with the value of the last finite point of a curve. No label is added if this
+ * point is outside the panel, or if there are too many labels. */
 static void add_end_label(plot *g, const fsdp_metrics_curve *curve, color c)
 {
     size_t i = curve->len;

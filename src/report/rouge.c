@@ -91,8 +91,8 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
     return FSDP_OK;
 }
 
-/* Move *s past a character. Return it in lower case if it is a letter or digit, else return 0.
- * *ends is set to true if the token ends after this character.
+/* Move *s past a character. Return the character in lower case if it is a letter or digit, else
+ * return 0. *ends is set to true if the token ends after this character.
  *
  * Python's rouge_score converts text to lower case before it looks for a-z. The conversion turns
  * two characters outside ASCII into ASCII letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT

@@ -11,9 +11,9 @@ typedef enum fsdp_run_kind {
 /* Find the files of a run, and set *kind and *path to them. `run` may be a file of one of these
  * kinds, which need not exist. It may be a folder with metrics.jsonl, event files or metrics.csv,
  * such as the folder of --logging-dir; if it has several of these, the first in this order is
- * taken. Or it may be a folder with a subfolder `runs` that contains folders of the previous kind,
- * such as the folder of --output; the newest folder in `runs` is taken. The caller owns *path.
- * Returns FSDP_ERR_NOT_FOUND if a folder has none of these. */
+ * taken. Or it may be a folder with a subfolder `runs` whose folders have such files, such as the
+ * folder of --output; the newest folder in `runs` is taken. The caller owns *path. Returns
+ * FSDP_ERR_NOT_FOUND if a folder has none of these. */
 FSDP_MUST_CHECK fsdp_status fsdp_run_find(const char *run, fsdp_run_kind *kind, char **path);
 /* Read the curves of the files that fsdp_run_find() finds. Returns FSDP_ERR_INVALID if event files
  * have none of the curves. */

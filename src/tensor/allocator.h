@@ -29,7 +29,8 @@
  * coalesce. The exception is a gradient that is computed in forward (a head with a fused loss),
  * when all activations are in memory and the logits are still to be allocated. If the free memory
  * at the high end is a little too small for the logits, the range grows there, and the free and the
- * new memory together are one block. A gradient between the two would prevent this. */
+ * new memory together are one block. A gradient between the two would prevent this. So such a
+ * gradient is placed by best fit, like an activation. */
 #pragma once
 #include <fsdp/tensor.h>
 

@@ -27,7 +27,7 @@ typedef struct range {
 
 struct fsdp_fake_memory {
     bool has_key; /* its pages have the protection key */
-    int n_open;   /* not used with the key */
+    int n_open;   /* how many more times open than close was called; not used with the key */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -12,7 +12,7 @@ struct fsdp_halved {
     fsdp_halves halves;
     fsdp_block *block;
     int64_t numel;
-    const void *together;
+    const void *together; /* the result of fsdp_tensor_key() */
     int users; /* number of open reads and writes; a joined copy exists while this is not 0 */
     /* True if the halves may have been written. While it is false, open_copy() does not read the
      * halves, but fills the joined copy with zeros. Reading a page before it is written would cause

@@ -33,26 +33,27 @@ typedef struct fsdp_card_link fsdp_card_link;
 /* A library that moves bytes between the cards of several ranks: NCCL. A link connects the ranks of
  * one group. Pieces between two ranks arrive in the order in which they were sent. */
 typedef struct fsdp_card_link_ops {
-    /* Return true if the library can connect ranks. `one_process` is true if all of them are
-     * threads of this process. Otherwise write the reason to `reason` [bytes]. */
+    /* Return true if the library can connect ranks. If it cannot, write the reason to `reason`
+     * [bytes] and return false. `one_process`: all ranks are threads of this process. */
     bool (*is_available)(bool one_process, char *reason, size_t bytes);
     /* Make an identity for a new link. One rank calls this, and all ranks of the link use it. */
     fsdp_status (*make_id)(char id[FSDP_CARD_ID_BYTES]);
     /* Begin to connect this rank, whose card is `device`. */
     fsdp_status (*open)(int device, const char id[FSDP_CARD_ID_BYTES], int rank, int ranks,
                         fsdp_card_link **link);
-    /* Set *done to true if all that was begun on this rank's host has been set up: the connection,
-     * or the last exchange. The kernels of an exchange may still run. Any thread may call this. */
+    /* Set *done to true if the host of this rank has set up what it has begun: the connection, or
+     * the last exchange. The kernels of an exchange may still run. Any thread may call this. */
     fsdp_status (*poll)(fsdp_card_link *link, bool *done);
     /* Begin to send and to receive pieces [n], in order with the kernels of `device`. When poll()
      * has returned true, the exchange is in the stream, and the caller calls mark(). */
     fsdp_status (*exchange)(fsdp_card_link *link, const fsdp_device *device,
                             const fsdp_card_piece *pieces, size_t n);
+    /* Mark the end of the exchange in the stream of `device`, for is_idle(). */
     void (*mark)(fsdp_card_link *link, const fsdp_device *device);
     /* Return true if the kernels of all marked exchanges have run. Any thread may call this. */
     bool (*is_idle)(fsdp_card_link *link);
     /* End all exchanges, also those that wait for other ranks. Bytes that they would have received
-     * are undefined. Free the link. Any thread may call this, but only one. */
+     * are undefined. Free the link. Any thread may call this, but only once. */
     void (*abort)(fsdp_card_link *link);
     /* Free the link. All its exchanges must have ended. */
     void (*close)(fsdp_card_link *link);
@@ -69,7 +70,7 @@ typedef struct fsdp_shared_memory_ops {
      * memory, and fill in *handle. */
     fsdp_status (*create)(int device, size_t bytes, void **data, fsdp_shared_memory_handle *handle);
     /* Set *data to the address of the memory in this process. Return FSDP_ERR_UNSUPPORTED if the
-     * memory is on another card than `device`. */
+     * memory is on a card other than `device`. */
     fsdp_status (*attach)(int device, const fsdp_shared_memory_handle *handle, void **data);
     /* Set *data to an address through which this process can copy bytes from `device` to the
      * memory, which is on another card. */

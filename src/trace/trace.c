@@ -26,7 +26,8 @@ typedef struct open_span {
     size_t begin_mark;
 } open_span;
 
-/* Whose device time a mark ends. */
+/* What the device time up to a mark is added to: the sum of a category and, unless `entry` is NULL,
+ * the sum by name. */
 typedef struct piece {
     fsdp_trace_category category;
     fsdp_trace_entry *entry;

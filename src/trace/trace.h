@@ -77,8 +77,8 @@ typedef struct fsdp_trace_clock {
     void *self; /* NULL: there is no clock */
 } fsdp_trace_clock;
 
-/* The sum of all pieces that have the same category and the same name. If they are operations
- * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), the pieces also have the same `detail`. */
+/* The sum of all pieces that have the same category and the same name. If the pieces are operations
+ * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), they also have the same `detail`. */
 typedef struct fsdp_trace_entry {
     /* Static strings. `detail` is NULL if the pieces have no detail or are not operations. */
     const char *name, *detail;
@@ -122,8 +122,8 @@ void fsdp_trace_add_sample(fsdp_trace *trace, const int64_t *values, size_t n);
 
 /* Begin a span. Spans nest, and a span must end on the thread on which it began. `name` must be a
  * static string, except for FSDP_TRACE_REST. `detail` may be NULL. For an operation
- * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), it must be static. The event's label is "name
- * detail". */
+ * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), `detail` must be static, too. The event's label is
+ * "name detail". */
 static inline void fsdp_trace_begin(fsdp_trace_category category, const char *name,
                                     const char *detail)
 {

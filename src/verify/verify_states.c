@@ -106,7 +106,7 @@ static const optimizer_kind *kind_of(const char *name)
 
 /* --- one case --- */
 
-/* Return what follows "<case>.<parameter>." in `name`, or NULL if the name begins otherwise. */
+/* Return what follows "<case>.<parameter>." in `name`, or NULL if the name begins differently. */
 static const char *result_of(const states_case *s, const fsdp_named_parameter *p, const char *name)
 {
     const size_t n = strlen(s->name), k = strlen(p->name);
@@ -197,8 +197,8 @@ static fsdp_status run_steps(const states_case *s)
 
 /* --- states --- */
 
-/* Compare the codes of a state in 8 bits. A moment halfway between two codes may get either one, so
- * at most 1/200 of the codes may differ, by one. */
+/* Compare the codes of a state in 8 bits. A moment halfway between two codes may get either code,
+ * so at most 1/200 of the codes may differ, and only by one. */
 static fsdp_status compare_codes(const states_case *s, const char *name, fsdp_tensor *state,
                                  const fsdp_checkpoint_entry *want)
 {

@@ -131,7 +131,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_read_part(const fsdp_checkpoint_reader *
                                                   float **values);
 /* Set this rank's rows of the parameter from `whole`, which has all rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_set_values(fsdp_parameter *p, const float *whole);
-/* The same for the parameter's gradient. */
+/* Set this rank's rows of the parameter's gradient from `whole`, which has all rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole);
 /* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
  * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
@@ -147,8 +147,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_part(fsdp_tensor *local,
  * vector. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_check_numel(const fsdp_tensor *local,
                                                     const fsdp_checkpoint_entry *entry);
-/* Like fsdp_verify_compare_part(), for a tensor `want` of the file that has one step. Return an
- * error if `want` does not have the size of the whole tensor. */
+/* Like fsdp_verify_compare_part(), but compare with the tensor `want` of the file, which has the
+ * values of one step only. Return FSDP_ERR_FORMAT if `want` does not have the size of the whole
+ * tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_whole(fsdp_tensor *local,
                                                       const fsdp_checkpoint_reader *file,
                                                       const fsdp_checkpoint_entry *want,
