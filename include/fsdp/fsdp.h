@@ -485,10 +485,11 @@ fsdp_options_from_environment(fsdp_environment_options *environment);
  * like reset_parameters() in PyTorch. It may call fsdp_module_init(). Or it may write the tensors
  * of fsdp_parameter_local() between fsdp_tensor_begin_write() and fsdp_tensor_end_write().
  *
- * Every rank calls this function for each module that has a parameter without values, unless that
- * parameter belongs to a module below it. A parameter has values if they were loaded, or if they
- * came from rank 0 (sync_module_states). Ignored parameters do not count: a module is not
- * initialized because of them, and they may have no memory.
+ * Every rank calls this function for each module that itself has a parameter without values.
+ * Parameters of modules below it do not matter. A parameter has values if they were loaded, or if
+ * they came from rank 0 (sync_module_states). Ignored parameters do not count: if only ignored
+ * parameters of a module have no values, the function is not called for it. Ignored parameters may
+ * have no memory, so check before you write them.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 

@@ -10,8 +10,9 @@
  * Only the norms need the weight W + scaling B A, and they are computed from a few rows of it at a
  * time. As in the paper (section 4.3) and in peft, the norms are constants in backward.
  *
- * The norms are computed in float32, also if W has another dtype, and rounded to the dtype of W. So
- * f is exactly 1 while m has its initial value, which is the norm of W rounded to this dtype.
+ * The norms are computed in float32, even if W has another dtype, and rounded to the dtype of W. So
+ * f is exactly 1 at the start of training, when B A is 0 and m is the norm of W rounded to this
+ * dtype.
  * Every rank has W as a whole while it computes, so all ranks compute the same norms, for any
  * number of ranks. */
 #pragma once

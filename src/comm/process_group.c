@@ -94,8 +94,8 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
     if (wanted && !wanted->open)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
-    /* If MPI has started this process, ask MPI for the ranks and not WORLD_SIZE, which is often set
-     * in scripts of sbatch. */
+    /* If MPI has started this process, get the rank and the number of ranks from MPI. Do not use
+     * WORLD_SIZE, because scripts for sbatch often set it for other launchers. */
     if ((!backend || strcmp(backend, "mpi") == 0) && fsdp_mpi_find_job(&job))
         return join_mpi(&job, group);
     if (backend && strcmp(backend, "mpi") == 0)

@@ -82,10 +82,10 @@ static int host_of(const fsdp_group *group, int rank)
 }
 
 /* A group along dimension d of the mesh may have ranks on several hosts. Check that it has the same
- * number of ranks on each of these hosts, and that this number is *expected. Then the ranks of all
- * groups share memory in the same way and choose the same kinds of buffers. `first` is the rank of
- * the group whose coordinate along d is 0. *expected is 0 before the first group is checked; then
- * set it to the number of that group. */
+ * number of ranks on each of these hosts. If *expected is 0, this is the first group: set *expected
+ * to this number of ranks. Otherwise check that the number is *expected. Then the ranks of all
+ * groups share memory in the same way and choose the same kinds of buffers. `first` is the member
+ * of the group with coordinate 0 along d. */
 static fsdp_status check_hosts_of_group(const fsdp_device_mesh *m, const fsdp_group *group, int d,
                                         int first, int *expected)
 {

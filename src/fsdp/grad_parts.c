@@ -71,8 +71,8 @@ size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *a
            (is_plan ? here * part + bytes_of_others(b, all) : ranks * part);
 }
 
-/* Return the device's address of the flags [n_params] of a rank; NULL on meta or without a
- * group. */
+/* Return the address of a rank's flags [n_params] on the device; NULL on meta or without a group.
+ */
 static unsigned char *flags_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
 {
     unsigned char *base = fsdp_buffer_data(all->buffer);

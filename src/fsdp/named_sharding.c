@@ -324,7 +324,8 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
     return FSDP_OK;
 }
 
-/* Set *classes to a NULL-terminated array of the words of a flag. Return FSDP_ERR_INVALID if a word
+/* Set *classes to a NULL-terminated array of the words of a flag. If the flag has no words, leave
+ * *classes unchanged. The words are borrowed. Return FSDP_ERR_INVALID if a word
  * is not the class of a module. */
 static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)

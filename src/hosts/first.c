@@ -544,7 +544,7 @@ static void give_daemon(first *f, const fsdp_hosts_message *m)
     fsdp_local_answer_agent(&f->local, m->texts[0], FSDP_EXIT_FAILURE);
 }
 
-/* All ranks of a host have ended. */
+/* Handle the message that all ranks of a host have ended. */
 static void member_is_quiet(first *f, fsdp_member *from, const fsdp_hosts_message *m)
 {
     from->quiet = true;

@@ -40,7 +40,7 @@ typedef enum fsdp_hosts_kind {
     FSDP_HOSTS_START,
     FSDP_HOSTS_DAEMON, /* texts: the command line of MPI's daemon, which the receiver starts */
     /* Ask the ranks to end. Integers: round, and the signal that the job got, or 0 if the job
-     * failed. SIGKILL means the same as KILL. */
+     * failed. With SIGKILL, this message has the effect of FSDP_HOSTS_KILL. */
     FSDP_HOSTS_STOP,
     FSDP_HOSTS_KILL,   /* kill the ranks, and end the daemon. Integer: round */
     FSDP_HOSTS_FINISH, /* the job has ended. Integer: exit code. Text: why, or "" */

@@ -19,7 +19,7 @@
 #include "src/train_config/config_sections.h"
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
-/* In the order of fsdp_mpi_kind. */
+/* In the order of fsdp_mpi_kind in src/hosts/mpi.h. */
 static const char *const mpis[] = {"auto", "openmpi", "mpich", NULL};
 static const char *const versions[] = {"1", "2", NULL};
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",

@@ -50,8 +50,8 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-/* Set *rows to the rows that are read (Note [Rows that are read] in causal.h). The arrays of *rows
- * are in `memory`, which has 2 * tokens + n_sequences + 1 elements. */
+/* Set *rows to the rows of last_hidden that the loss reads (Note [Rows that are read] in causal.h).
+ * The arrays of *rows are in `memory`, which has 2 * tokens + n_sequences + 1 elements. */
 static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
                       fsdp_causal_rows *rows)
 {
@@ -102,8 +102,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* Return true if `rows` are so few of the `tokens` rows of the batch that computing only `rows`
- * saves more time and memory than gathering them costs. */
+/* The batch has `tokens` rows. Return true if so few of them are in `rows` that computing only
+ * these saves more time and memory than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;

@@ -10,7 +10,9 @@
 #include "src/comm/group.h"
 #include "src/nn/quantized.h"
 
-/* A module whose parameters belong to a unit. A unit may have several modules. */
+/* A module to which fully_shard() was applied, or the root. The parameters whose names begin with
+ * `path` belong to the unit with index `unit`, unless a longer path matches. Several modules may be
+ * one unit. */
 typedef struct unit_module {
     char *path; /* owned */
     size_t unit;

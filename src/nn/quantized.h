@@ -44,8 +44,8 @@ typedef struct fsdp_quantized_part {
     size_t bytes;     /* size of the part */
 } fsdp_quantized_part;
 
-/* Create the description of a tensor of `numel` elements that is quantized as `how` says. All
- * nested absmax are 0. The caller frees *q with fsdp_quantized_free(). */
+/* Create the description of a tensor of `numel` elements that is quantized as `how` says. Each
+ * nested absmax is 0. The caller frees *q with fsdp_quantized_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_quantized_create(const fsdp_quantization *how, int64_t numel,
                                                   fsdp_quantized **q);
 /* Store p in 4 bits from now on, and freeze it. Return FSDP_ERR_STATE if p has memory already. */

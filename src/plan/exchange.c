@@ -17,8 +17,8 @@ static double latency_s(const fsdp_interconnect *net, int peers, double bytes)
 
 /* Return what a host sends in an all-gather or a reduce-scatter of `bytes` bytes over `hosts`
  * hosts. In an all-gather it sends its part to every other host. In a reduce-scatter it sends each
- * part to the host that owns it. The number of bytes is the same. `senders` ranks of the host send
- * at the same time. */
+ * part to the host that owns it. Both send the same number of bytes. `senders` ranks of the host
+ * send at the same time. */
 static fsdp_transfer exchange_parts(const fsdp_interconnect *net, double bytes, int hosts,
                                     int senders)
 {

@@ -1,9 +1,9 @@
 /* Computes what a collective of a unit sends between hosts.
  *
  * Note [Exchange between hosts]. The ranks of a host share memory, so inside a host nothing is
- * sent. Between hosts, the ranks with equal local rank exchange rows. They read from and write to
- * the buffers that their hosts share, so a byte crosses the network once for each host, not once
- * for each rank. With H hosts that share a unit of P bytes:
+ * sent. Between hosts, the ranks with equal local rank exchange rows. Each of them reads
+ * from and writes to the buffer that the ranks of its own host share, so a byte crosses the network
+ * once for each host, not once for each rank. If a unit of P bytes is divided among H hosts:
  *
  * - An all-gather sends the rows of this host, P / H bytes, to each of the other H - 1 hosts.
  * - In a reduce-scatter, a host sends the sums of its ranks for all rows that other hosts own,

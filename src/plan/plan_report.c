@@ -296,7 +296,9 @@ static void list_flights(const replay *r, fsdp_str *gathers, fsdp_str *reduces)
 /* A row of the schedule. It describes the moment when a unit begins its forward or backward. */
 typedef struct schedule_row {
     const char *phase, *unit;
-    const char *gathers, *reduces, *waited; /* names of units, separated by commas; NULL: none */
+    /* Names of units, separated by commas; NULL: none. `gathers` and `reduces` are in flight.
+     * `waited` were waited for, because they were gathered only when they were needed. */
+    const char *gathers, *reduces, *waited;
     int64_t allocated;
 } schedule_row;
 

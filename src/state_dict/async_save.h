@@ -1,14 +1,15 @@
 /* Private functions for asynchronous saves. They have more options than fsdp_dcp_async_save(), and
  * a training run calls them directly.
  *
- * Note [Asynchronous saves]. When a save begins, the ranks meet once (Note [Ranks meet three times]
- * in src/dcp/dcp_writer.h). Then each rank makes a snapshot (Note [Copy on write] in
- * src/tensor/snapshot.h) and starts a thread. The ranks do not communicate after that. Each thread
- * writes its rank's file. It then writes a second, small file into the folder, the rank's note
- * (src/dcp/rank_note.h), with the positions of the rank's entries in its file. The thread of rank 0
- * reads the notes of the other ranks, writes .metadata, and renames the folder. A rank that fails,
- * or that cannot start its thread, writes a note of its failure. Such a note ends the save on rank
- * 0. fsdp_async_save_wait() returns the outcome of all ranks on every rank.
+ * Note [Asynchronous saves]. When a save begins, the ranks hold the first of the three meetings of
+ * a save (Note [Ranks meet three times] in src/dcp/dcp_writer.h). Then each rank makes a snapshot
+ * (Note [Copy on write] in src/tensor/snapshot.h) and starts a thread. The ranks do not communicate
+ * after that. Each thread writes its rank's file. It then writes a second, small file into the
+ * folder, the rank's note (src/dcp/rank_note.h), with the positions of the rank's entries in its
+ * file. The thread of rank 0 reads the notes of the other ranks, writes .metadata, and renames the
+ * folder. A rank that fails, or that cannot start its thread, writes a note of its failure. Such a
+ * note ends the save on rank 0. fsdp_async_save_wait() returns the outcome of all ranks on every
+ * rank.
  *
  * If hosts have disks of their own (Note [Hosts' own disks] in src/dcp/disks.h), notes would not
  * reach rank 0. The threads then only write the files. The checkpoint is completed by

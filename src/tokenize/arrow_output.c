@@ -171,8 +171,8 @@ static fsdp_status set_numbers(arrow_output *o, const row *r)
     return fsdp_arrow_writer_set_i64s(o->writer, column, o->classes, n_classes);
 }
 
-/* Set the labels of a row. For a row of a causal language model without labels, the labels are the
- * ids of the row. A row of a masked language model without labels gets no labels, because `fsdp
+/* Set the labels of a row. If a row for a causal language model has no labels, its ids become its
+ * labels. A row for a masked language model gets no labels then, because `fsdp
  * train` masks the row when it reads it. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {

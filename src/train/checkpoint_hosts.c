@@ -254,8 +254,8 @@ static int by_step_descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Set *steps [n] to the steps in descending order of the checkpoints in `folder` that are complete
- * on at least one host. The caller owns *steps. Collective. */
+/* Find the checkpoints in `folder` that are complete on at least one host. Set *steps [n] to their
+ * steps, each once, in descending order. The caller owns *steps. Collective. */
 static fsdp_status list_steps(const fsdp_trainer *t, const char *folder, int64_t **steps, size_t *n)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(t->group);

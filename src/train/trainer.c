@@ -52,8 +52,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* If the user interrupts a run that saves checkpoints, the run does not end here. It ends after
-     * its next checkpoint. */
+    /* An interrupted run that saves no checkpoints ends here, without saving its model. A run that
+     * saves checkpoints does not end here: fsdp_checkpoint_at_step() saves one and ends the run. */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted)) {
         t->result->interrupted = true;
@@ -377,10 +377,10 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return fsdp_report_next(t);
 }
 
-/* Return how many bytes of this rank's card all ranks on the card can use for tensors. This is
- * --memory-limit if it was given. Otherwise it is the bytes that these ranks have reserved plus the
- * free bytes, assuming that each rank has reserved as many as this rank. Return 0 if the device is
- * not a card. */
+/* Several ranks may use the card of this rank. Return the number of bytes that they can use for
+ * tensors together. This is --memory-limit if it was given. Otherwise it is the free bytes plus the
+ * bytes that these ranks have reserved. Each of them is assumed to have reserved as many bytes as
+ * this rank. Return 0 if the device is not a card. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;

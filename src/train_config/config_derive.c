@@ -1,5 +1,5 @@
-/* Derives the values that were not given, and translates options that have the names of other
- * tools. */
+/* Derives the values that were not given from those that were given, and translates options that
+ * are spelled as in other tools, such as Accelerate and torchtitan. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

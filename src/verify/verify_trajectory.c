@@ -353,11 +353,11 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Find out whether this run can be expected to get the numbers of the trajectory `here`. This run
- * resumes from a checkpoint that was saved by a run on two ranks, whose trajectory is `there`.
- * PyTorch made `here` without resuming: it ran from the first step on, with as many ranks as this
- * run has. If PyTorch itself would get other numbers by resuming from the checkpoint, set `reason`
- * to the cause. Otherwise `reason` stays empty. */
+/* There are two runs of PyTorch. The first ran on two ranks and saved the checkpoint; its losses
+ * are in `there`. The second ran from the first step on, on as many ranks as this run has; its
+ * losses are in `here`. This run resumes from the checkpoint of the first one, and is to be
+ * compared with the second one. If PyTorch itself would not get the losses in `here` by resuming
+ * from that checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)

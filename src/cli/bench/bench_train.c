@@ -340,8 +340,8 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    /* Field 2 is the name of the command in brackets. The name may contain any character, so the
-     * fields are counted from the last bracket. */
+    /* Field 2 is the name of the command in parentheses. The name may contain any character, so the
+     * fields are counted from the last closing parenthesis. */
     const char *p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');

@@ -251,8 +251,9 @@ static void close_state(fsdp_group *group)
     group->exchange_state = NULL;
 }
 
-/* Wait until NCCL has set up what this rank has begun last, the connection or an exchange, or until
- * a rank has failed. The kernels of the exchange may still run afterwards. */
+/* Wait until NCCL has set up the connection or the exchange, whichever this rank began last. Return
+ * an error if a rank fails or the timeout passes meanwhile. The kernels of the exchange may still
+ * run afterwards. */
 static fsdp_status wait_for_setup(nccl_state *s)
 {
     const int64_t start = fsdp_clock_ns();

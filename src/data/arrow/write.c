@@ -459,8 +459,8 @@ static fsdp_status write_dict(const fsdp_arrow_writer *w)
     return status;
 }
 
-/* Return true for old files of a data set that is being replaced: files that write.c writes, and
- * the caches that datasets writes next to them. */
+/* Return true for old files of a data set that is being replaced: the files that
+ * this writer creates, and the caches that the Python library `datasets` puts next to them. */
 static bool is_stale(void *context, const char *old, const char *fresh, const char *name)
 {
     (void)context;

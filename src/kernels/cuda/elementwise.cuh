@@ -104,8 +104,8 @@ template <int IN, int OUT> struct elementwise_arrays {
     void *out[OUT];
 };
 
-/* Call compute(out, in, group) for each group of N elements. Group number g consists of elements [g
- * N, (g + 1) N). */
+/* Call compute(out, in, group) for each group of N elements. Group number g consists of the
+ * elements g * N ... g * N + N - 1. */
 template <typename T, int N, int IN, int OUT, typename F>
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     elementwise(elementwise_arrays<IN, OUT> arrays, int64_t n, bool vectors, F compute)
