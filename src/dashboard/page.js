@@ -267,7 +267,7 @@ function drawRuns() {
         ["total time", "From the start of the run to its end, or until now: loading, validation and checkpoints are included."],
         ["tokens/s", `Tokens of all ranks in a second of the total time, padding left out. A run is slow if the fastest one makes more than ${SLOW_TIMES} times as many; a run whose loss has diverged is not the fastest. The curve of the throughput below leaves out what is between steps.`],
         ["tokens a step", "Mean over all steps, of all ranks and micro-steps, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up. Compare it only between runs with as many tokens a step."],
-        ["where the time goes", `The total time, as a mean over ranks, for ${inTokens ? "1000 tokens" : "a step"}. The bars of all runs have one scale: a longer bar is a slower run.`, "left"]),
+        [`where the time of ${inTokens ? "1000 tokens" : "a step"} goes`, `The total time, as a mean over ranks, for ${inTokens ? "1000 tokens" : "a step"}. The bars of all runs have one scale: a longer bar is a slower run.`, "left"]),
         runs.map((run, i) => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});

@@ -147,7 +147,7 @@ function reasons(slow, fast, inTokens) {
     const positive = Object.entries(lost).filter(([, seconds]) => seconds > 0).sort((x, y) => y[1] - x[1]);
     const whole = positive.reduce((sum, [, seconds]) => sum + seconds, 0);
     const shown = positive.filter(([, seconds], i) => i === 0 || seconds > 0.1 * whole).slice(0, MOST_REASONS);
-    const texts = shown.map(([kind, seconds]) => `• ${duration(seconds)}: ${reasonText(kind, slow, fast, {inTokens, straggler, stopped, lost})}`);
+    const texts = shown.map(([kind, seconds]) => `• +${duration(seconds)}: ${reasonText(kind, slow, fast, {inTokens, straggler, stopped, lost})}`);
     const work = workOf(slow, inTokens), done = Math.round(work), ofFast = fast.total_s * work / workOf(fast, inTokens);
     texts.unshift(`It took ${duration(slow.total_s)} for ${counted(grouped(done), inTokens ? "token" : "step", inTokens ? "tokens" : "steps")}, ${fast.name} takes `
         + `${duration(ofFast)} for as many. ${shown.length > 1 ? "What costs it more, and how much:" : "What costs it more:"}`);
