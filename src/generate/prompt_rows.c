@@ -222,8 +222,7 @@ static fsdp_status note_columns(fsdp_prompts *p, const fsdp_csv_row *header, int
     for (size_t i = 0; i < header->fields && status == FSDP_OK; i++) {
         size_t length;
         if ((int64_t)i != column && (int64_t)i != id)
-            status =
-                fsdp_collect_unused_key(fsdp_csv_field(header, i, &length), header->line, &unused);
+            status = fsdp_collect_unused_key(fsdp_csv_field(header, i, &length), 0, &unused);
     }
     if (status == FSDP_OK)
         status = fsdp_unused_keys_note(&unused, path, &note);

@@ -1,6 +1,8 @@
 /* See sources.h. */
 #include "src/train/sources.h"
 
+#include <string.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
@@ -49,6 +51,15 @@ static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const
     return FSDP_OK;
 }
 
+/* Return true if `set` has a note that the training data does not have. Validation rows that are a
+ * part of the training file usually have the same note, such as which columns are not used. */
+static bool has_new_note(const fsdp_trainer *t, const fsdp_dataset *set)
+{
+    const char *note = fsdp_dataset_note(set);
+    const char *before = t->train_set ? fsdp_dataset_note(t->train_set) : NULL;
+    return note && !(before && strcmp(note, before) == 0);
+}
+
 static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *source,
                                bool training, fsdp_dataset **set)
 {
@@ -92,7 +103,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         options.source_lang = options.target_lang = NULL;
     fsdp_dataset *opened;
     FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, &opened));
-    if (fsdp_trainer_is_first(t) && fsdp_dataset_note(opened))
+    if (fsdp_trainer_is_first(t) && has_new_note(t, opened))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(opened));
     const fsdp_status status = print_left_out(t, source->path, opened);
     if (status == FSDP_OK)

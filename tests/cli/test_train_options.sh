@@ -163,6 +163,9 @@ expect ids_take_no_prefix_in_evaluate 1 '--task-prefix is for rows that are text
 sed 's/}$/, "url": "a"}/' ids.jsonl >keys.jsonl
 train 2 --data keys.jsonl --max-steps 1
 check an_unused_key_is_noted_once [ "$(grep -c "keys.jsonl: not used: 'url' (line 1)" err)" -eq 1 ]
+train 2 --data keys.jsonl --max-steps 1 --validation-split-percentage 40
+check and_once_if_the_validation_rows_are_in_the_same_file \
+    [ "$(grep -c "keys.jsonl: not used: 'url' (line 1)" err)" -eq 1 ]
 sed '3s/}$/, "sample_weight": 2}/' ids.jsonl >keys.jsonl
 train 2 --data keys.jsonl
 refused a_weight_of_a_row_is_refused 'keys.jsonl: line 3: row: sample_weight: expected 1, or none: losses have no weights'

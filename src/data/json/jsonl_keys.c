@@ -220,9 +220,11 @@ fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *pa
     if (unused->len == 0)
         return FSDP_OK;
     fsdp_str_printf(&text, "%s: not used:", path);
-    for (size_t i = 0; i < unused->len; i++)
-        fsdp_str_printf(&text, "%s '%.40s' (line %" PRId64 ")", i ? "," : "", unused->items[i].name,
-                        unused->items[i].line);
+    for (size_t i = 0; i < unused->len; i++) {
+        fsdp_str_printf(&text, "%s '%.40s'", i ? "," : "", unused->items[i].name);
+        if (unused->items[i].line)
+            fsdp_str_printf(&text, " (line %" PRId64 ")", unused->items[i].line);
+    }
     fsdp_str_printf(&text, "%s", unused->more ? " and others" : "");
     *note = fsdp_str_take(&text);
     return *note ? FSDP_OK : FSDP_ERR_NOMEM;

@@ -25,7 +25,9 @@ typedef struct fsdp_unused_keys {
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
 /* Add an unused key to *unused. Unlike fsdp_unused_key(), this function does not look at the value
- * of the key. So call it only for a key that may be ignored with any value. */
+ * of the key. So call it only for a key that may be ignored with any value. `line` is the first
+ * line with this key; 0 for a column in the header of a CSV file, for which the note names no line.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
 /* Like fsdp_collect_unused_key(), for a key [bytes] that does not end in a NUL. */

@@ -109,7 +109,7 @@ static fsdp_status collect_columns(fsdp_text_rows *r, const fsdp_csv_row *header
         if (i == r->target || (r->columns.source && i == r->source) ||
             (r->columns.label && i == r->label) || (titles && i == r->title))
             continue;
-        FSDP_TRY(fsdp_collect_unused_key(name, header->line, &r->unused));
+        FSDP_TRY(fsdp_collect_unused_key(name, 0, &r->unused));
     }
     return FSDP_OK;
 }

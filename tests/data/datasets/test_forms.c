@@ -337,7 +337,7 @@ TEST(the_header_says_which_delimiter_separates_fields)
          {0},
          "a, b",
          "c",
-         "separated by vertical bars; not used: 'x' (line 1)"},
+         "separated by vertical bars; not used: 'x'"},
         {"a.csv", "text^headline\na, b^c\n", {.delimiter = '^'}, "a, b", "c", NULL},
         {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", "fields are separated by commas"},
         {"a.tsv", "text\theadline\na \"b\t\"c\n", {.no_csv_quotes = true}, "a \"b", "\"c", NULL},

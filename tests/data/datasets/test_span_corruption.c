@@ -308,7 +308,7 @@ TEST(every_form_of_the_texts_gives_the_same_examples)
         CHECK_HERE();
         const char *note = fsdp_dataset_note(other);
         const char *expected = i == 4             ? "not used: 'id' (line 2)"
-                               : i == 2 || i == 5 ? "not used: 'other' (line 1)"
+                               : i == 2 || i == 5 ? "not used: 'other'"
                                                   : NULL;
         ASSERT(!note == !expected);
         ASSERT(!note || strstr(note, expected));

@@ -66,7 +66,7 @@ TEST(texts_and_pairs_of_texts_have_classes)
          {0},
          "one</s> two</s>",
          0,
-         "the text is 'sentence1', the second text 'sentence2'; not used: 'idx' (line 1)"},
+         "the text is 'sentence1', the second text 'sentence2'; not used: 'idx'"},
         {"a.json",
          "[{\"premise\": \"one\", \"hypothesis\": \"two\", \"label\": 1}]",
          {0},
