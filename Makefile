@@ -109,6 +109,8 @@ CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda
 NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_INCLUDE := $(if $(filter CUDA,$(WITHOUT)),,$(patsubst %/cublasLt.h,%,$(firstword $(wildcard $(CUDA_HOME)/include/cublasLt.h))))
 CUDA_NVCC := $(if $(CUDA_INCLUDE),$(NVCC))
+# 1: the user gave NVCC=, to build without the device cuda.
+CUDA_DECLINED := $(if $(filter command environment,$(firstword $(origin NVCC))),$(if $(NVCC),,1))
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 # Debian's libjansson.a is compiled for executables only and cannot be linked into a shared
@@ -260,7 +262,7 @@ check-deps:
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
 	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD NETTLE PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4 MPI,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
-	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
+	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))' '$(CUDA_DECLINED)'
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
