@@ -109,6 +109,7 @@ typedef struct job {
     /* step: optimizer steps so far. first_step: steps that the run had done before --resume. */
     int64_t step, first_step;
     int64_t last_validation; /* step of the last validation */
+    int64_t last_save;       /* step of the last checkpoint */
     double sum_loss;         /* over the micro-batches of this step */
 } job;
 
@@ -334,7 +335,7 @@ static void checkpoint_names(const char *path, char model[512], char optimizer[5
 /* fabric.save(): state_dict_type="full". The tensors are gathered one after another, and rank 0
  * writes them; torch.load() can read the files. The optimizer's file is written first. So each
  * step-N.pt can be continued with --checkpoint, even if the program was killed during a save. */
-static fsdp_status save_checkpoint(const job *j)
+static fsdp_status save_checkpoint(job *j)
 {
     char path[256], model_path[512], optimizer_path[512];
     fsdp_state_dict *model, *optimizer;
@@ -346,9 +347,10 @@ static fsdp_status save_checkpoint(const job *j)
         status = fsdp_torch_save(model, model_path, j->group);
     fsdp_state_dict_destroy(model);
     fsdp_state_dict_destroy(optimizer);
-    if (status == FSDP_OK)
-        PRINT("saved %s\n", path);
-    return status;
+    FSDP_TRY(status);
+    j->last_save = j->step;
+    PRINT("saved %s\n", path);
+    return FSDP_OK;
 }
 
 /* Rank 0 reads the file, and the other ranks get their parts of it. */
@@ -519,7 +521,8 @@ static fsdp_status fabric_main(job *j)
         FSDP_TRY(resume(j));
     for (int epoch = 0; epoch < j->args.number_epochs && j->step < j->args.max_step; epoch++)
         FSDP_TRY(train_epoch(j, epoch));
-    FSDP_TRY(save_checkpoint(j));
+    if (j->last_save != j->step)
+        FSDP_TRY(save_checkpoint(j));
     return save_model(j);
 }
 
@@ -540,7 +543,7 @@ static void cleanup(job *j)
 
 int main(int argc, char **argv)
 {
-    job j = {.last_validation = -1};
+    job j = {.last_validation = -1, .last_save = -1};
     bool run = false;
     setvbuf(stdout, NULL, _IOLBF, 0);
     fsdp_status status = fsdp_parse_args(&parser, argc, argv, &j.args, &j.options, &run);

@@ -89,8 +89,10 @@ if [ -x "$program" ]; then
         [ "$(sed -n 's/^step \([0-9]*\): validation loss.*/\1/p' ../out | tr '\n' ' ')" = "4 6 8 12 " ]
     mv output whole
     # shellcheck disable=SC2086
-    capture "$program" $flags --output alone
+    capture "$program" $flags --output alone --save_step_interval 6
     check it_starts_its_ranks_itself grep -q '^--devices 2: starting 2 ranks with fsdp launch$' ../out
+    check a_checkpoint_is_saved_once [ "$(grep '^saved checkpoints/' ../out | tr '\n' ' ')" = \
+        "saved checkpoints/step-6.pt saved checkpoints/step-12.pt " ]
     check with_the_same_bits cmp -s alone/model.safetensors whole/model.safetensors
     # shellcheck disable=SC2086
     capture "$fsdp" launch -n 2 "$program" $flags --resume --checkpoint checkpoints/step-5.pt
