@@ -109,6 +109,11 @@ fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *s)
     return s->state;
 }
 
+void fsdp_grad_scaler_forget(fsdp_grad_scaler *s)
+{
+    s->n_optimizers = 0;
+}
+
 fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scaler_state *state)
 {
     FSDP_TRY(check_state(state));
