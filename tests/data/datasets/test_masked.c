@@ -95,7 +95,7 @@ TEST(a_draw_depends_on_seed_epoch_and_index_alone)
 {
     const char *path =
         write_rows(t, "{\"input_ids\":[" LONG_ROW "]}\n{\"input_ids\":[" LONG_ROW "]}\n");
-    const fsdp_draw draws[] = {{1, 0}, {2, 0}, {1, 1}};
+    const fsdp_draw draws[] = {{.seed = 1}, {.seed = 2}, {.seed = 1, .epoch = 1}};
     fsdp_dataset *set;
     fsdp_example first = {0}, again = {0};
     ASSERT_OK(open_rows(path, &masking, &set));
