@@ -315,6 +315,9 @@ static slot make_now(fsdp_loader *l)
 fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
 {
     slot taken = {0};
+    /* No workers run if fsdp_loader_set_sampler() could not start them. */
+    if (l->options.num_workers && l->threads_started == 0)
+        FSDP_TRY(start_workers(l));
     fsdp_trace_begin(FSDP_TRACE_DATA, "next batch", NULL);
     pthread_mutex_lock(&l->lock);
     if (l->failure.ready)
