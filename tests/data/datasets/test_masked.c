@@ -111,6 +111,20 @@ TEST(a_draw_depends_on_seed_epoch_and_index_alone)
     fsdp_dataset_close(set);
 }
 
+/* Without vocab_size and tokenizer, random tokens cannot be drawn. Rows that have been masked
+ * already can be used. */
+TEST(masking_needs_the_size_of_the_vocabulary)
+{
+    fsdp_dataset *set;
+    fsdp_dataset_options options = {.task = FSDP_TASK_MASKED_LM, .masking = &masking};
+    const char *path = write_rows(t, "{\"input_ids\":[5,4],\"labels\":[-100,9]}\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_INVALID,
+                 "but its size is not known: set vocab_size or tokenizer");
+    options.masking = NULL;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    fsdp_dataset_close(set);
+}
+
 TEST(rows_with_labels_are_used_as_they_are)
 {
     static const int32_t ids[] = {CLS, MASK, 8}, labels[] = {-100, 9, -100}, types[] = {0, 1, 1};
