@@ -224,8 +224,11 @@ static fsdp_status encode_and_count(const fsdp_encode_form *form, const fsdp_rec
 {
     const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
     const int64_t before = special->count;
-    fsdp_unknown_in_text unknown =
-        fsdp_unknown_in_next_row(batch->first + out->unknown_rows, &out->unknown_examples);
+    /* Examples are always searched in the first row of a batch that has unknown tokens, because
+     * this row may be the only one. For the other rows, each row of earlier batches counts as if it
+     * had unknown tokens: the threads that encode these batches may not have counted them yet. */
+    const int64_t rows = out->unknown_rows ? batch->first + out->unknown_rows : 0;
+    fsdp_unknown_in_text unknown = fsdp_unknown_in_next_row(rows, &out->unknown_examples);
     fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
     const fsdp_status status = fsdp_encode_record(form, batch, i, out, cut);
     fsdp_unknown_in_text_watch(outer);
