@@ -171,6 +171,8 @@ static fsdp_status unscale(fsdp_accelerator *a, fsdp_prepared_optimizer *o)
 {
     if (o->stepped || !fsdp_grad_scaler_is_enabled(a->scaler))
         return FSDP_OK;
+    /* The program may have called fsdp_grad_scaler_update() itself. */
+    o->unscaled = o->unscaled && fsdp_grad_scaler_was_used(a->scaler, o->optimizer);
     if (o->unscaled && o->unscaled_after != a->backwards)
         return fsdp_error(FSDP_ERR_STATE,
                           "accelerator: a backward in fp16 added to gradients that were clipped "
@@ -276,9 +278,9 @@ fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *a, fsdp_optimizer *opti
     if (!a->sync_gradients)
         return FSDP_OK;
     fsdp_optimizer_zero_grad(optimizer);
-    /* If the gradients were clipped but the step was left out, the next gradients are scaled again,
-     * and the scale is lowered if the released gradients were not finite. */
-    if (a->optimizers[fsdp_accelerator_find_optimizer(a, optimizer)].unscaled)
+    /* If the gradients were unscaled but the step was left out, the next gradients are scaled
+     * again, and the scale is lowered if the released gradients were not finite. */
+    if (fsdp_grad_scaler_was_used(a->scaler, optimizer))
         a->update_pending = true;
     return FSDP_OK;
 }

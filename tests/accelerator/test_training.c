@@ -321,6 +321,29 @@ TEST_RANKS(gradients_that_are_released_after_clipping_lower_the_scale, 1)
     job_close(&j);
 }
 
+/* A loop unscales by the scaler itself, as from-pytorch.md shows, and leaves the step out. */
+TEST_RANKS(gradients_that_the_program_unscaled_may_be_released, 1)
+{
+    const job_options options = {.accelerator = {.mixed_precision = "fp16"}};
+    job j;
+    ASSERT_OK(job_open(&j, t->group, &options));
+    fsdp_grad_scaler *scaler = fsdp_accelerator_scaler(j.accelerator);
+    for (int i = 0; i < 2; i++) {
+        fsdp_batch *batch;
+        ASSERT_OK(fsdp_accelerator_next(j.accelerator, j.loader, &batch));
+        ASSERT_OK(fsdp_accelerator_forward_backward(j.accelerator, j.models[0], batch, NULL));
+        fsdp_batch_release(batch);
+        ASSERT_OK(fsdp_grad_scaler_unscale(scaler, j.optimizers[0]));
+        ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+    }
+    /* or the program also updates the scale itself */
+    ASSERT_OK(clip_only(&j, NULL));
+    ASSERT_OK(fsdp_grad_scaler_update(scaler));
+    ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+    ASSERT_OK(clip_only(&j, NULL));
+    job_close(&j);
+}
+
 /* free_memory() after a step: the same optimizer is prepared again, and clips and steps. */
 TEST_RANKS(an_optimizer_steps_in_fp16_after_free_memory, 1)
 {
