@@ -223,7 +223,7 @@ typedef enum fsdp_packing {
     FSDP_PACKING_NONE,
     /** Concatenate all rows and cut the result into rows of max_length tokens (transformers'
      * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
-     * new row may be shorter. */
+     * new row may be shorter. A row with the position_ids of several documents is an error. */
     FSDP_PACKING_WRAPPED,
     /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
      * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
