@@ -379,11 +379,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward_scaled(fsdp_accel
 /**
  * clip_grad_norm_(model.parameters(), max_norm): unscale the gradients if the precision is fp16,
  * and multiply them by min(1, max_norm / (norm + 1e-6)). Call it only if
- * fsdp_accelerator_sync_gradients() is true. Collective.
+ * fsdp_accelerator_sync_gradients() is true. To leave a step out after clipping, for example
+ * because the norm is too large, call fsdp_accelerator_zero_grad(). Collective.
  * @param options    NULL: the 2-norm
  * @param total_norm out: the norm of all gradients of the model before clipping; may be NULL
- * @return FSDP_ERR_STATE if gradients are still being accumulated; FSDP_ERR_INVALID for an unknown
- *         model; the errors of fsdp_clip_grad_norm()
+ * @return FSDP_ERR_STATE if gradients are still being accumulated, or if a backward in fp16 has
+ *         added to gradients that were clipped before; FSDP_ERR_INVALID for an unknown model; the
+ *         errors of fsdp_clip_grad_norm()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_clip_grad_norm(fsdp_accelerator *accelerator, fsdp_module *model, double max_norm,

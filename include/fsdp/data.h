@@ -54,6 +54,9 @@ FSDP_API void fsdp_example_fini(fsdp_example *example);
 typedef struct fsdp_draw {
     uint64_t seed; /**< seed of the run */
     int64_t epoch;
+    /** As in fsdp_sampler: a mixture orders the rows of its parts by order_seed instead of seed. */
+    bool has_order_seed;
+    uint64_t order_seed;
 } fsdp_draw;
 
 /**
@@ -220,7 +223,7 @@ typedef enum fsdp_packing {
     FSDP_PACKING_NONE,
     /** Concatenate all rows and cut the result into rows of max_length tokens (transformers'
      * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
-     * new row may be shorter. */
+     * new row may be shorter. A row with the position_ids of several documents is an error. */
     FSDP_PACKING_WRAPPED,
     /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
      * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
@@ -307,9 +310,9 @@ typedef struct fsdp_dataset_options {
     const char *json_field;
     /** CSV: the character between two fields. 0: the library tries four candidates in this order:
      * the usual delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of tab and
-     * comma, the semicolon, and the vertical bar. It chooses the first candidate that splits the
-     * header into columns which include the needed ones. If no candidate does, it chooses the
-     * candidate that splits most of the first rows into as many fields as the header has.
+     * comma, the semicolon, and the vertical bar. If candidates split the header into columns which
+     * include the needed ones, only these candidates count. It chooses the candidate that splits
+     * most of the first rows into as many fields as the header has, and the first of equal ones.
      * fsdp_dataset_note() names the delimiter if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the

@@ -318,7 +318,18 @@ static bool is_same_question(const char *a, const char *b)
     return false;
 }
 
-/* Return FSDP_ERR_INVALID if two of the pairs are different answers to one question. */
+/* Return true if the first answer is distributed_type=FSDP, which means use_fsdp=yes, and the
+ * second one is use_fsdp=no. */
+static bool denies_fsdp(const char *key_1, const char *value_1, const char *key_2,
+                        const char *value_2)
+{
+    const char *use = yes_or_no(value_2);
+    return strcmp(key_1, "distributed_type") == 0 && strcasecmp(value_1, "FSDP") == 0 &&
+           strcmp(key_2, "use_fsdp") == 0 && use && strcmp(use, "false") == 0;
+}
+
+/* Return FSDP_ERR_INVALID if the two pairs contradict each other. Different answers to one question
+ * do. */
 static fsdp_status check_pairs(const char *first, const char *second)
 {
     char *key_1 = NULL, *key_2 = NULL;
@@ -326,7 +337,9 @@ static fsdp_status check_pairs(const char *first, const char *second)
     fsdp_status status = split_pair(first, &key_1, &value_1);
     if (status == FSDP_OK)
         status = split_pair(second, &key_2, &value_2);
-    if (status == FSDP_OK && strcmp(value_1, value_2) != 0 && is_same_question(key_1, key_2))
+    if (status == FSDP_OK && ((strcmp(value_1, value_2) != 0 && is_same_question(key_1, key_2)) ||
+                              denies_fsdp(key_1, value_1, key_2, value_2) ||
+                              denies_fsdp(key_2, value_2, key_1, value_1)))
         status = fsdp_error(FSDP_ERR_INVALID, "%.100s contradicts %.100s; leave one of them out",
                             first, second);
     fsdp_free(key_1);

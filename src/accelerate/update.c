@@ -100,8 +100,24 @@ static bool is_null(const fsdp_yaml *value)
            (!*value->text || strcmp(value->text, "~") == 0 || strcasecmp(value->text, "null") == 0);
 }
 
+/* Move `backend`, the value of the old key dynamo_backend, into the map dynamo_config, which is
+ * created if the file has none. */
+static fsdp_status set_dynamo_backend(fsdp_yaml *config, const char *backend, const char *path)
+{
+    fsdp_yaml *map = fsdp_yaml_find(config, "dynamo_config");
+    if (!map || map->kind != FSDP_YAML_MAP)
+        FSDP_TRY(fsdp_yaml_set_empty(config, "dynamo_config", FSDP_YAML_MAP, &map));
+    const char *other = fsdp_yaml_text(map, "dynamo_backend");
+    if (other && strcasecmp(other, backend) != 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: dynamo_backend: %.100s contradicts dynamo_backend: %.100s in "
+                          "dynamo_config; remove the first one, which is the old form",
+                          path, backend, other);
+    return other ? FSDP_OK : fsdp_yaml_set(map, "dynamo_backend", backend, true);
+}
+
 /* Replace keys of old files: fp16 by mixed_precision, and dynamo_backend by dynamo_config. */
-static fsdp_status replace_old_keys(fsdp_yaml *config)
+static fsdp_status replace_old_keys(fsdp_yaml *config, const char *path)
 {
     const char *fp16 = fsdp_yaml_text(config, "fp16"),
                *backend = fsdp_yaml_text(config, "dynamo_backend");
@@ -111,13 +127,8 @@ static fsdp_status replace_old_keys(fsdp_yaml *config)
         FSDP_TRY(fsdp_yaml_set(config, "mixed_precision", "fp16", true));
     fsdp_yaml_remove(config, "fp16");
     if (backend && strcasecmp(backend, "NO") != 0) {
-        fsdp_yaml *map;
         char *copy = fsdp_strdup(backend);
-        fsdp_status status = copy ? FSDP_OK : fsdp_error_nomem();
-        if (status == FSDP_OK)
-            status = fsdp_yaml_set_empty(config, "dynamo_config", FSDP_YAML_MAP, &map);
-        if (status == FSDP_OK)
-            status = fsdp_yaml_set(map, "dynamo_backend", copy, true);
+        fsdp_status status = copy ? set_dynamo_backend(config, copy, path) : fsdp_error_nomem();
         fsdp_free(copy);
         FSDP_TRY(status);
     }
@@ -151,7 +162,7 @@ static fsdp_status add_defaults(fsdp_yaml *config)
 fsdp_status fsdp_accelerate_update(fsdp_yaml *config, const char *path)
 {
     FSDP_TRY(check_type(config, path));
-    FSDP_TRY(replace_old_keys(config));
+    FSDP_TRY(replace_old_keys(config, path));
     FSDP_TRY(check_keys(config, path));
     remove_empty(config);
     return add_defaults(config);

@@ -125,9 +125,13 @@ void fsdp_accelerator_free_memory(fsdp_accelerator *a)
         fsdp_tape_reset(a->tape);
     for (size_t i = 0; i < a->n_schedulers; i++)
         fsdp_free(a->schedulers[i]);
+    /* If the update of the scale fails, the scale stays as it is. */
+    if (a->update_pending)
+        a->update_pending = fsdp_grad_scaler_update(a->scaler) != FSDP_OK;
+    fsdp_accelerator_forget_unscaled(a);
     a->n_models = a->n_optimizers = a->n_schedulers = a->n_loaders = a->n_outer = 0;
     a->active = NULL;
-    a->accumulating = a->update_pending = false;
+    a->accumulating = false;
     a->sync_gradients = true;
     a->micro_step = a->next_micro_step = 0;
     a->n_micro_steps = 1;

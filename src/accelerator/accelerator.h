@@ -29,6 +29,9 @@ typedef struct fsdp_prepared_optimizer {
     /* fp16: what has happened since the loss scale was last updated. unscaled: the gradients were
      * unscaled. stepped: the optimizer has made a step. */
     bool unscaled, stepped;
+    /* If `unscaled` is true: value of fsdp_accelerator.backwards when the gradients were
+     * unscaled. */
+    uint64_t unscaled_after;
     bool skipped; /* the last step was skipped, because a gradient was not finite */
 } fsdp_prepared_optimizer;
 
@@ -59,9 +62,11 @@ struct fsdp_accelerator {
     FILE *out;
     fsdp_tape *tape;
     fsdp_grad_scaler *scaler;
-    /* fp16: an optimizer has stepped since the loss scale was last updated. The scale is updated
-     * only at the next forward, so that all optimizers of an iteration use the same scale. */
+    /* fp16: since the loss scale was last updated, an optimizer has stepped, or its unscaled
+     * gradients were released without a step. The scale is updated only at the next forward, so
+     * that all optimizers of an iteration use the same scale. */
     bool update_pending;
+    uint64_t backwards; /* number of backward passes so far */
 
     fsdp_module **models; /* [n_models] in the order of prepare; borrowed */
     size_t n_models, cap_models;
@@ -121,8 +126,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
 /* ---- step.c ---- */
-/* fp16: update the loss scale if an optimizer has stepped since the last update. */
+/* fp16: update the loss scale if update_pending is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
+/* fp16: forget which gradients were unscaled and which optimizers have stepped. Called when the
+ * gradients or the scaler's state are replaced. */
+void fsdp_accelerator_forget_unscaled(fsdp_accelerator *a);
 /* Set the optimizer's learning rate to that of the schedule at last_epoch. */
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
 

@@ -491,6 +491,7 @@ static fsdp_status load_into(fsdp_accelerator *a, const char *dir, prepared *p)
     FSDP_TRY(fsdp_agree(a->group, status));
     FSDP_TRY(fsdp_accelerator_call_hooks(a, true, dir));
     FSDP_TRY(fsdp_accelerate_load_state(&p->state, dir, a->group, NULL));
+    fsdp_accelerator_forget_unscaled(a);
     place_schedulers(a, p);
     for (size_t i = 0; i < a->n_objects; i++)
         FSDP_TRY(read_object(a, i, dir));

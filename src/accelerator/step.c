@@ -7,6 +7,7 @@
 #include "src/accelerator/accelerator.h"
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
+#include "src/optim/optimizer.h"
 
 /* ---- accumulation ---- */
 
@@ -53,10 +54,17 @@ fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a)
     if (!a->update_pending)
         return FSDP_OK;
     FSDP_TRY(fsdp_grad_scaler_update(a->scaler));
+    fsdp_accelerator_forget_unscaled(a);
+    return FSDP_OK;
+}
+
+void fsdp_accelerator_forget_unscaled(fsdp_accelerator *a)
+{
+    if (a->scaler)
+        fsdp_grad_scaler_forget(a->scaler);
     a->update_pending = false;
     for (size_t i = 0; i < a->n_optimizers; i++)
         a->optimizers[i].unscaled = a->optimizers[i].stepped = false;
-    return FSDP_OK;
 }
 
 double fsdp_accelerator_loss_factor(const fsdp_accelerator *a)
@@ -79,6 +87,7 @@ fsdp_status fsdp_accelerator_forward_backward(fsdp_accelerator *a, fsdp_module *
                                                    .scaler = a->scaler,
                                                    .micro_step = a->micro_step,
                                                    .n_micro_steps = a->n_micro_steps};
+    a->backwards++;
     FSDP_TRY(fsdp_forward_backward(model, a->device, batch, &options, &divided));
     if (loss)
         *loss = divided * steps;
@@ -131,6 +140,7 @@ static fsdp_status run_backward(fsdp_accelerator *a, const fsdp_scope *scope, fs
 {
     fsdp_tensor *gradient = NULL;
     fsdp_status status = fsdp_scope_status(scope);
+    a->backwards++;
     if (status == FSDP_OK && !loss)
         status = fsdp_error(FSDP_ERR_INVALID, "accelerator: there is no loss");
     if (status == FSDP_OK && factor != 1.0)
@@ -156,6 +166,26 @@ fsdp_status fsdp_accelerator_backward_scaled(fsdp_accelerator *a, fsdp_scope *sc
 
 /* ---- clipping ---- */
 
+/* Unscale the gradients of the optimizer, unless this was done already. */
+static fsdp_status unscale(fsdp_accelerator *a, fsdp_prepared_optimizer *o)
+{
+    if (o->stepped || !fsdp_grad_scaler_is_enabled(a->scaler))
+        return FSDP_OK;
+    /* The program may have called fsdp_grad_scaler_update() itself. */
+    o->unscaled = o->unscaled && fsdp_grad_scaler_was_used(a->scaler, o->optimizer);
+    if (o->unscaled && o->unscaled_after != a->backwards)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "accelerator: a backward in fp16 added to gradients that were clipped "
+                          "before; after clipping, call fsdp_accelerator_optimizer_step(), or "
+                          "fsdp_accelerator_zero_grad() to leave the step out");
+    if (o->unscaled)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_grad_scaler_unscale(a->scaler, o->optimizer));
+    o->unscaled = true;
+    o->unscaled_after = a->backwards;
+    return FSDP_OK;
+}
+
 /* Check that the gradients of `model` are complete, and unscale them. */
 static fsdp_status begin_clip(fsdp_accelerator *a, const fsdp_module *model)
 {
@@ -167,12 +197,8 @@ static fsdp_status begin_clip(fsdp_accelerator *a, const fsdp_module *model)
                           a->micro_step + 1, a->n_micro_steps);
     for (size_t i = 0; i < a->n_optimizers; i++) {
         fsdp_prepared_optimizer *o = &a->optimizers[i];
-        if (a->models[o->model] != model || o->unscaled || o->stepped)
-            continue;
-        if (!fsdp_grad_scaler_is_enabled(a->scaler))
-            continue;
-        FSDP_TRY(fsdp_grad_scaler_unscale(a->scaler, o->optimizer));
-        o->unscaled = true;
+        if (a->models[o->model] == model)
+            FSDP_TRY(unscale(a, o));
     }
     return FSDP_OK;
 }
@@ -249,8 +275,13 @@ bool fsdp_accelerator_optimizer_step_was_skipped(const fsdp_accelerator *a)
 fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *a, fsdp_optimizer *optimizer)
 {
     FSDP_TRY(fsdp_accelerator_know_optimizer(a, optimizer));
-    if (a->sync_gradients)
-        fsdp_optimizer_zero_grad(optimizer);
+    if (!a->sync_gradients)
+        return FSDP_OK;
+    fsdp_optimizer_zero_grad(optimizer);
+    /* If the gradients were unscaled but the step was left out, the next gradients are scaled
+     * again, and the scale is lowered if the released gradients were not finite. */
+    if (fsdp_grad_scaler_was_used(a->scaler, optimizer))
+        a->update_pending = true;
     return FSDP_OK;
 }
 

@@ -21,14 +21,6 @@ enum {
 
 /* --- curves --- */
 
-const fsdp_curve *fsdp_dashboard_run_curve(const fsdp_dashboard_run *run, const char *name)
-{
-    for (size_t i = 0; i < run->n_curves; i++)
-        if (strcmp(run->curves[i].name, name) == 0)
-            return &run->curves[i].curve;
-    return NULL;
-}
-
 /* Return the curve whose name is `prefix` followed by `key`. Create it if it does not exist. Return
  * NULL if there are too many curves, or if the name is too long. All lines have their keys in the
  * same order, so begin the search after the curve that was found last. */

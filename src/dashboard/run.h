@@ -74,5 +74,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_dashboard_read_events(int root, const char *pat
 /* Replace the curves of a run with event files by `curves`. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_set(fsdp_dashboard_run *run,
                                                    const fsdp_metrics_curves *curves);
-/* Return the curve `name`; NULL if there is none. */
-const fsdp_curve *fsdp_dashboard_run_curve(const fsdp_dashboard_run *run, const char *name);

@@ -75,7 +75,10 @@ static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slo
     const fsdp_sampler *s = &l->options.sampler;
     int32_t count = fsdp_sampler_batch(s, j->epoch, j->step, j->micro_step, indices);
     *out = (slot){.ready = true};
-    const fsdp_draw draw = {.seed = s->seed, .epoch = j->epoch};
+    const fsdp_draw draw = {.seed = s->seed,
+                            .epoch = j->epoch,
+                            .has_order_seed = s->has_order_seed,
+                            .order_seed = s->order_seed};
     fsdp_error_save(
         fsdp_collate_drawn(l->dataset, indices, count, &draw, &l->options.format, &out->batch),
         &out->error);
@@ -312,6 +315,9 @@ static slot make_now(fsdp_loader *l)
 fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
 {
     slot taken = {0};
+    /* No workers run if fsdp_loader_set_sampler() could not start them. */
+    if (l->options.num_workers && l->threads_started == 0)
+        FSDP_TRY(start_workers(l));
     fsdp_trace_begin(FSDP_TRACE_DATA, "next batch", NULL);
     pthread_mutex_lock(&l->lock);
     if (l->failure.ready)

@@ -70,8 +70,15 @@ static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw
     const part *p = find_part(m, index, &within);
     const int64_t rows = fsdp_dataset_len(p->dataset);
     const int64_t number = draw->epoch * p->count + within;
-    *own = (fsdp_draw){.seed = fsdp_mix64(draw->seed ^ p->key), .epoch = number / rows};
-    const fsdp_sampler order = {.samples = rows, .seed = own->seed, .no_shuffle = m->no_shuffle};
+    *own = (fsdp_draw){.seed = fsdp_mix64(draw->seed ^ p->key),
+                       .epoch = number / rows,
+                       .has_order_seed = draw->has_order_seed,
+                       .order_seed = fsdp_mix64(draw->order_seed ^ p->key)};
+    const fsdp_sampler order = {.samples = rows,
+                                .seed = own->seed,
+                                .has_order_seed = own->has_order_seed,
+                                .order_seed = own->order_seed,
+                                .no_shuffle = m->no_shuffle};
     *row = fsdp_sampler_order(&order, own->epoch, number % rows);
     return p;
 }

@@ -406,6 +406,8 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
     fsdp_torch_writer *writer;
     at->offset = fsdp_atomic_file_appended(file);
     FSDP_TRY(fsdp_torch_writer_create_in(file, path, &writer));
+    if (run->manifest->is_sparse)
+        fsdp_torch_writer_keep_holes(writer);
     fsdp_status status =
         entry->dtype ? write_tensor(run, entry, writer) : write_value(entry, writer);
     if (status == FSDP_OK)

@@ -244,6 +244,22 @@ static fsdp_status open_file(fsdp_checkpoint_reader *reader, const char *path)
     return fsdp_ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
 }
 
+/* Return the error for a folder that has none of fsdp_folder_weights. */
+static fsdp_status no_weights(const char *dir)
+{
+    const char *const *names = fsdp_folder_weights;
+    fsdp_str list = {0};
+    for (size_t i = 0; names[i]; i++)
+        fsdp_str_printf(&list, "%s%s", i == 0 ? "" : names[i + 1] ? ", " : " and ", names[i]);
+    char *text = fsdp_str_take(&list);
+    if (!text)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s)", dir, text);
+    fsdp_free(text);
+    return status;
+}
+
 static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)
 {
     const char *const *names = fsdp_folder_weights;
@@ -258,8 +274,7 @@ static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *di
         return status;
     }
     FSDP_TRY(fsdp_folder_explain(dir));
-    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s, %s, %s and %s)",
-                      dir, names[0], names[1], names[2], names[3]);
+    return no_weights(dir);
 }
 
 fsdp_status fsdp_checkpoint_open(const char *path, fsdp_checkpoint_reader **out)

@@ -150,11 +150,6 @@ static size_t count_kind(const fsdp_local *local, kind wanted)
     return n;
 }
 
-bool fsdp_local_has_agents(const fsdp_local *local)
-{
-    return count_kind(local, KIND_AGENT) > 0;
-}
-
 static void report_quiet(fsdp_local *local)
 {
     const char *texts[] = {local->how};

@@ -65,8 +65,6 @@ void fsdp_local_stop(fsdp_local *local, int signal_number);
 void fsdp_local_kill(fsdp_local *local);
 /* Send the exit code of the daemon on `host` to the launch agent that asked for this daemon. */
 void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code);
-/* Return true if agents are connected. */
-bool fsdp_local_has_agents(const fsdp_local *local);
 
 /* Fill in the elements of `polled` that the caller must poll, and return their number. `most`, the
  * size of `polled`, must be at least fsdp_local_polled_count(). */

@@ -109,6 +109,19 @@ fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *s)
     return s->state;
 }
 
+bool fsdp_grad_scaler_was_used(const fsdp_grad_scaler *s, const fsdp_optimizer *optimizer)
+{
+    for (size_t i = 0; i < s->n_optimizers; i++)
+        if (s->optimizers[i].optimizer == optimizer)
+            return true;
+    return false;
+}
+
+void fsdp_grad_scaler_forget(fsdp_grad_scaler *s)
+{
+    s->n_optimizers = 0;
+}
+
 fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scaler_state *state)
 {
     FSDP_TRY(check_state(state));

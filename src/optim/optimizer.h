@@ -180,6 +180,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, co
  * (fsdp_clip_result in kernels.h). The optimizer's steps must then be element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
+/* Return true if the optimizer was unscaled or has stepped since the last update. */
+bool fsdp_grad_scaler_was_used(const fsdp_grad_scaler *scaler, const fsdp_optimizer *optimizer);
+/* Forget which optimizers were unscaled or have stepped since the last update. The scale stays as
+ * it is. */
+void fsdp_grad_scaler_forget(fsdp_grad_scaler *scaler);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
 const float *fsdp_optimizer_constant_state(const fsdp_optimizer *optimizer, int k);
 /* Set the states of a parameter to what they are before its first step. The states must exist. */

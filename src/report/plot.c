@@ -15,15 +15,6 @@
 #include "src/report/plot_scale.h"
 #include "src/report/run_curves.h"
 
-bool fsdp_plot_available(void)
-{
-#ifdef FSDP_HAVE_CAIRO
-    return true;
-#else
-    return false;
-#endif
-}
-
 fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format)
 {
     static const char *const endings[] = {

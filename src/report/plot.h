@@ -30,9 +30,6 @@ typedef enum fsdp_plot_format {
  * format is PNG if there is no ending. Returns FSDP_ERR_INVALID for any other ending. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format);
 
-/* Return true if the program was built with cairo. */
-bool fsdp_plot_available(void);
-
 /* Draw runs [n] and write the picture to `path`. On failure, no file is written. `options` may be
  * NULL.
  *

@@ -177,6 +177,9 @@ static fsdp_json_node extra_tokens(const configuration *c)
     return fsdp_json_len(extra) ? extra : named_value(c, "additional_special_tokens");
 }
 
+/* Return true if `text` is a named token or an item of the list of extra special tokens. If the
+ * extra special tokens are an object, they do not count: transformers 5.24 matches such a token of
+ * added_tokens.json in the normalized text, although add_named() makes it special. */
 static bool is_named_special(const configuration *c, const char *text)
 {
     for (int i = 0; i < FSDP_NAMED_TOKENS; i++) {

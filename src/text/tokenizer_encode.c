@@ -14,7 +14,7 @@ typedef struct encoder {
     /* gets the places (offsets) of the tokens; may be NULL if no offsets are wanted */
     fsdp_token_sequence *out;
     fsdp_token_list *list; /* gets the ids: &out->ids, or a list of the caller */
-    /* encoding stops after the piece with which list->len reaches this number */
+    /* encoding stops after the piece or added token with which list->len reaches this number */
     size_t limit;
     bool tracked, done;
     /* If this is not NULL, no tokens are appended. Instead, examples of what is unknown are added
@@ -120,9 +120,12 @@ static fsdp_status append_added(encoder *e, const fsdp_added_match *match,
                                 const fsdp_text_view *view)
 {
     e->searched++;
-    if (e->unknown)
+    if (e->unknown) {
+        e->done = e->searched >= e->limit;
         return FSDP_OK;
+    }
     FSDP_TRY(append_id(e->list, match->token->id));
+    e->done = e->list->len >= e->limit;
     const fsdp_token_model *model = e->tokenizer->model;
     e->unknown_added += match->token->id == model->ops->unk_id(model);
     if (match->token->special)
@@ -235,7 +238,7 @@ static fsdp_status append_part(encoder *e, const fsdp_post_part *part, const cha
         return FSDP_OK;
     }
     e->limit = most > SIZE_MAX - before ? SIZE_MAX : before + most;
-    e->done = false; /* a template may have the text twice */
+    e->done = most == 0; /* a template may have the text twice */
     FSDP_TRY(encode_text(e, text, length));
     if (e->list->len > e->limit)
         e->list->len = e->limit;

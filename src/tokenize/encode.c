@@ -165,10 +165,8 @@ static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
         (uint32_t)e->source.len, (uint32_t)(e->num_targets ? e->num_targets : e->labels.len),
         (uint32_t)e->token_type_ids.len, (uint32_t)e->position_ids.len};
     size_t bytes = sizeof lengths;
-    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++) {
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         bytes += lengths[i] * sizeof(int32_t);
-        out->lists[i] |= lengths[i] > 0;
-    }
     if (!FSDP_GROW(part->bytes, part->cap, part->used + bytes))
         return FSDP_ERR_NOMEM;
     put_bytes(part, lengths, sizeof lengths);
@@ -180,7 +178,12 @@ static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
 /* Append out->example to `part`, in the form of the output. */
 static fsdp_status put_row(const fsdp_encode_form *form, fsdp_encoded *out, fsdp_encoded_part *part)
 {
-    const fsdp_token_list *ids = &out->example.source;
+    const fsdp_example *e = &out->example;
+    const fsdp_token_list *ids = &e->source;
+    const bool has[FSDP_SPOOLED_LISTS] = {ids->len > 0, e->labels.len > 0 || e->num_targets > 0,
+                                          e->token_type_ids.len > 0, e->position_ids.len > 0};
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
+        out->lists[i] |= has[i];
     if (!FSDP_GROW(part->sizes, part->sizes_cap, (size_t)part->rows + 1))
         return FSDP_ERR_NOMEM;
     if (form->width == 0) {
@@ -224,8 +227,11 @@ static fsdp_status encode_and_count(const fsdp_encode_form *form, const fsdp_rec
 {
     const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
     const int64_t before = special->count;
-    fsdp_unknown_in_text unknown =
-        fsdp_unknown_in_next_row(batch->first + out->unknown_rows, &out->unknown_examples);
+    /* Examples are always searched in the first row of a batch that has unknown tokens, because
+     * this row may be the only one. For the other rows, each row of earlier batches counts as if it
+     * had unknown tokens: the threads that encode these batches may not have counted them yet. */
+    const int64_t rows = out->unknown_rows ? batch->first + out->unknown_rows : 0;
+    fsdp_unknown_in_text unknown = fsdp_unknown_in_next_row(rows, &out->unknown_examples);
     fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);
     const fsdp_status status = fsdp_encode_record(form, batch, i, out, cut);
     fsdp_unknown_in_text_watch(outer);
@@ -252,7 +258,8 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         out->cut_rows += cut > 0;
         out->cut_tokens += cut;
         out->empty_rows += out->example.source.len == 0;
-        out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
+        const bool masks = form->task == FSDP_TASK_CAUSAL_LM || form->task == FSDP_TASK_MASKED_LM;
+        out->masked_rows += masks && out->example.labels.len > 0;
     }
     /* batch->used includes the NUL after each record, and the NUL between the texts of a PAIR. */
     out->text_bytes = (int64_t)batch->used - (int64_t)batch->len;

@@ -52,8 +52,10 @@ typedef struct fsdp_encoded {
     /* the place of the first row with unknown characters or words; "" if there is none */
     char unknown[FSDP_SPECIAL_PLACE];
     fsdp_unknown_examples unknown_examples; /* some of the unknown characters and words */
-    int64_t masked_rows;                    /* number of rows in which some tokens have no loss */
-    int64_t empty_rows;                     /* rows without tokens */
+    /* causal and masked language models: number of rows with labels of their own, in which some
+     * tokens have no loss */
+    int64_t masked_rows;
+    int64_t empty_rows; /* rows without tokens */
     /* lists[i]: list i of at least one row is not empty; lists are numbered as in Note [Spooled
      * rows] */
     bool lists[FSDP_SPOOLED_LISTS];

@@ -308,8 +308,9 @@ static void print_lines(FILE *out, const char *text)
 static void print_losses(const tokenize_run *r)
 {
     const char *separator = "";
-    const bool types = r->config->block_size && r->state.lists[2];
-    const bool positions = r->config->block_size && r->state.lists[3];
+    const bool only_ids = r->format != FSDP_TOKENIZE_ARROW;
+    const bool types = (only_ids || r->config->block_size) && r->state.lists[2];
+    const bool positions = (only_ids || r->config->block_size) && r->state.lists[3];
     if (!r->state.cut_rows && !r->arrow.unused_tokens && !types && !positions)
         return;
     fprintf(r->out, "%s: ", r->config->data);
@@ -324,9 +325,11 @@ static void print_losses(const tokenize_run *r)
         separator = "; ";
     }
     if (types || positions)
-        fprintf(r->out, "%s%s%s%s of the rows are left out, because --block-size joins rows",
-                separator, types ? "token_type_ids" : "", types && positions ? " and " : "",
-                positions ? "position_ids" : "");
+        fprintf(r->out, "%s%s%s%s of the rows are left out, because %s", separator,
+                types ? "token_type_ids" : "", types && positions ? " and " : "",
+                positions ? "position_ids" : "",
+                only_ids ? "token files have only ids; --format arrow keeps them"
+                         : "--block-size joins rows");
     fprintf(r->out, "\n");
 }
 
@@ -413,10 +416,13 @@ static void print_notes(const tokenize_run *r, const char *unused)
         fprintf(r->out, "%s has no eos: nothing marks where a text ends\n",
                 fsdp_tokenizer_path(r->inputs->tokenizer));
     if (r->state.masked_rows && r->format != FSDP_TOKENIZE_ARROW)
-        fprintf(r->out,
-                "%s: in %" PRId64 " rows a part has no loss, which token files cannot say: they "
-                "are trained on as a whole; --format arrow keeps the labels\n",
-                r->config->data, r->state.masked_rows);
+        fprintf(r->out, "%s: in %" PRId64 " rows %s; --format arrow keeps the labels\n",
+                r->config->data, r->state.masked_rows,
+                r->config->task == FSDP_TASK_MASKED_LM
+                    ? "there are labels, which token files cannot have: 'fsdp train' masks all "
+                      "rows, even those that have been masked"
+                    : "a part has no loss, which token files cannot say: they are trained on as a "
+                      "whole");
 }
 
 /* Print the format of the output, and how `fsdp train` reads it. */

@@ -292,6 +292,13 @@ TEST(one_key_with_two_values_is_an_error)
                  FSDP_ERR_INVALID, "sharding_strategy=2 contradicts fsdp_reshard_after_forward=1");
     ASSERT_ERROR(answer("fsdp-offload-params=yes offload_params=no", &c), FSDP_ERR_INVALID,
                  "fsdp-offload-params=yes contradicts offload_params=no");
+    /* FSDP as the type means use_fsdp=yes */
+    ASSERT_ERROR(answer("distributed_type=FSDP use_fsdp=no num_processes=4", &c), FSDP_ERR_INVALID,
+                 "distributed_type=FSDP contradicts use_fsdp=no; leave one of them out");
+    ASSERT_ERROR(answer("use-fsdp=false num_processes=4 distributed_type=fsdp", &c),
+                 FSDP_ERR_INVALID, "use-fsdp=false contradicts distributed_type=fsdp");
+    ASSERT_OK(answer("use_fsdp=1 distributed_type=FSDP num_processes=4", &c));
+    fsdp_yaml_fini(&c);
     ASSERT_OK(answer("num_processes=4 num_processes=4", &c));
     fsdp_yaml_fini(&c);
     ASSERT_OK(answer("distributed_type=MULTI_GPU use_fsdp=yes num_processes=4", &c));
@@ -442,6 +449,31 @@ TEST(old_files_are_updated_as_accelerate_updates_them)
     ASSERT_OK(read_text(t, "distributed_type: 'NO'\n", &config));
     ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
     ASSERT_STR(fsdp_yaml_text(&config, "num_processes"), "1");
+    fsdp_yaml_fini(&config);
+}
+
+/* Accelerate would replace dynamo_config by a map that has only the backend. */
+TEST(the_old_key_of_dynamo_is_added_to_the_new_map)
+{
+    NEEDS_LIBYAML();
+    fsdp_yaml config = {0};
+    ASSERT_OK(read_text(t,
+                        "distributed_type: 'NO'\ndynamo_backend: INDUCTOR\n"
+                        "dynamo_config: {dynamo_mode: max-autotune}\n",
+                        &config));
+    ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
+    char *text = fsdp_yaml_print(&config);
+    ASSERT(
+        strstr(text, "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_mode: max-autotune\n"));
+    fsdp_free(text);
+    fsdp_yaml_fini(&config);
+    ASSERT_OK(read_text(t,
+                        "distributed_type: 'NO'\ndynamo_backend: INDUCTOR\n"
+                        "dynamo_config: {dynamo_backend: EAGER}\n",
+                        &config));
+    ASSERT_ERROR(fsdp_accelerate_update(&config, "c.yaml"), FSDP_ERR_INVALID,
+                 "c.yaml: dynamo_backend: INDUCTOR contradicts dynamo_backend: EAGER in "
+                 "dynamo_config; remove the first one");
     fsdp_yaml_fini(&config);
 }
 

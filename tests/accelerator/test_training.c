@@ -264,6 +264,103 @@ TEST(an_overflow_skips_step_and_schedule)
     }
 }
 
+/* Compute gradients of a batch, and clip them without effect. Set *norm to their norm. */
+static fsdp_status clip_only(job *j, double *norm)
+{
+    fsdp_batch *batch;
+    FSDP_TRY(fsdp_accelerator_next(j->accelerator, j->loader, &batch));
+    fsdp_status status =
+        fsdp_accelerator_forward_backward(j->accelerator, j->models[0], batch, NULL);
+    if (status == FSDP_OK)
+        status = fsdp_accelerator_clip_grad_norm(j->accelerator, j->models[0], 1e30, NULL, norm);
+    fsdp_batch_release(batch);
+    return status;
+}
+
+/* A loop clips, and leaves the step out. The gradients of the next batch are unscaled, too: their
+ * norms are those of a loop that does not scale. Without zero_grad() between them, the second
+ * clipping is an error. */
+TEST_RANKS(a_step_may_be_left_out_after_clipping, 1)
+{
+    static const char *const precisions[] = {"no", "fp16"};
+    double norms[2][2];
+    for (int i = 0; i < 2; i++) {
+        const job_options options = {.accelerator = {.mixed_precision = precisions[i]}};
+        job j;
+        ASSERT_OK(job_open(&j, t->group, &options));
+        for (int k = 0; k < 2; k++) {
+            ASSERT_OK(clip_only(&j, &norms[i][k]));
+            ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+        }
+        ASSERT_NEAR(norms[i][0], norms[0][0], 1e-3 * norms[0][0]);
+        ASSERT_NEAR(norms[i][1], norms[0][1], 1e-3 * norms[0][1]);
+        ASSERT_OK(clip_only(&j, NULL));
+        if (i == 1)
+            ASSERT_ERROR(clip_only(&j, NULL), FSDP_ERR_STATE,
+                         "a backward in fp16 added to gradients that were clipped before");
+        job_close(&j);
+    }
+}
+
+/* If the gradients that were clipped are not finite, the scale is lowered although the loop left
+ * the step out. */
+TEST_RANKS(gradients_that_are_released_after_clipping_lower_the_scale, 1)
+{
+    const fsdp_grad_scaler_options scaler = {.init_scale = 0x1p120, .backoff_factor = 0x1p-110};
+    const job_options options = {
+        .accelerator = {.mixed_precision = "fp16", .grad_scaler = &scaler}};
+    double norm;
+    job j;
+    ASSERT_OK(job_open(&j, t->group, &options));
+    ASSERT_OK(clip_only(&j, &norm));
+    ASSERT(!isfinite(norm));
+    ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+    ASSERT_OK(clip_only(&j, &norm));
+    ASSERT(isfinite(norm));
+    ASSERT_F32(fsdp_grad_scaler_scale(fsdp_accelerator_scaler(j.accelerator)), 1024);
+    job_close(&j);
+}
+
+/* A loop unscales by the scaler itself, as from-pytorch.md shows, and leaves the step out. */
+TEST_RANKS(gradients_that_the_program_unscaled_may_be_released, 1)
+{
+    const job_options options = {.accelerator = {.mixed_precision = "fp16"}};
+    job j;
+    ASSERT_OK(job_open(&j, t->group, &options));
+    fsdp_grad_scaler *scaler = fsdp_accelerator_scaler(j.accelerator);
+    for (int i = 0; i < 2; i++) {
+        fsdp_batch *batch;
+        ASSERT_OK(fsdp_accelerator_next(j.accelerator, j.loader, &batch));
+        ASSERT_OK(fsdp_accelerator_forward_backward(j.accelerator, j.models[0], batch, NULL));
+        fsdp_batch_release(batch);
+        ASSERT_OK(fsdp_grad_scaler_unscale(scaler, j.optimizers[0]));
+        ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+    }
+    /* or the program also updates the scale itself */
+    ASSERT_OK(clip_only(&j, NULL));
+    ASSERT_OK(fsdp_grad_scaler_update(scaler));
+    ASSERT_OK(fsdp_accelerator_zero_grad(j.accelerator, j.optimizers[0]));
+    ASSERT_OK(clip_only(&j, NULL));
+    job_close(&j);
+}
+
+/* free_memory() after a step: the same optimizer is prepared again, and clips and steps. */
+TEST_RANKS(an_optimizer_steps_in_fp16_after_free_memory, 1)
+{
+    const job_options options = {.accelerator = {.mixed_precision = "fp16"}, .max_grad_norm = 1.0};
+    double loss;
+    bool more;
+    job j;
+    ASSERT_OK(job_open(&j, t->group, &options));
+    ASSERT_OK(job_step(&j, &loss, &more));
+    fsdp_accelerator_free_memory(j.accelerator);
+    ASSERT_OK(fsdp_accelerator_prepare_model(j.accelerator, j.models[0]));
+    ASSERT_OK(fsdp_accelerator_prepare_optimizer(j.accelerator, j.optimizers[0]));
+    ASSERT_OK(fsdp_accelerator_prepare_data_loader(j.accelerator, j.loader));
+    ASSERT_OK(job_step(&j, &loss, &more));
+    job_close(&j);
+}
+
 /* Two networks and their optimizers in one iteration use one scale, which is updated once. */
 TEST(mixed_precision_trains_two_models)
 {

@@ -2,6 +2,7 @@
  * i, ...] of i % 3 + 1 ids and label i. */
 #include <fsdp/data.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -306,5 +307,43 @@ TEST(a_loader_can_be_split_over_ranks_afterwards)
         CHECK_HERE();
         fsdp_loader_destroy(loader);
     }
+    fsdp_dataset_close(dataset);
+}
+
+/* Set the size of the stacks of new threads, and return the old size. */
+static size_t set_stack_size(size_t bytes)
+{
+    pthread_attr_t attributes;
+    size_t before = 0;
+    pthread_getattr_default_np(&attributes);
+    pthread_attr_getstacksize(&attributes, &before);
+    pthread_attr_setstacksize(&attributes, bytes);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+    return before;
+}
+
+/* No thread can be started, because its stack would be too large. A loader whose workers could not
+ * be started again does not wait for them. It starts them as soon as it can. */
+TEST(a_loader_without_workers_does_not_wait_for_them)
+{
+    numbers n = {.len = 4, .bad = -1, .open = 1};
+    const fsdp_loader_options options = {.sampler = {.batch_size = 1, .world_size = 1},
+                                         .num_workers = 2};
+    fsdp_dataset *dataset;
+    fsdp_loader *loader;
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_dataset_create(&numbers_ops, &n, &dataset));
+    ASSERT_OK(fsdp_loader_create(dataset, &options, &loader));
+    const size_t before = set_stack_size((size_t)1 << 60);
+    const fsdp_status split = fsdp_loader_set_sampler(loader, &options.sampler);
+    const fsdp_status next = fsdp_loader_next(loader, &batch);
+    set_stack_size(before);
+    ASSERT(split == FSDP_ERR_IO && next == FSDP_ERR_IO);
+    ASSERT(strstr(fsdp_last_error(), "loader: worker 0 of 2: "));
+    ASSERT_OK(fsdp_loader_next(loader, &batch));
+    ASSERT_INT(batch->rows, 1);
+    fsdp_batch_release(batch);
+    fsdp_loader_destroy(loader);
     fsdp_dataset_close(dataset);
 }

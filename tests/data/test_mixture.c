@@ -103,6 +103,46 @@ TEST(each_part_has_its_rate_in_every_epoch)
         }
 }
 
+/* Fill `rows` [357] with part and index of each example of a loader's first epoch. */
+static void list_rows(fsdp_test *t, const fsdp_sampler *sampler, int32_t rows[][2])
+{
+    static const double weights[PARTS] = {25, 32, 300};
+    numbers n[PARTS];
+    fsdp_mixture_part parts[PARTS];
+    fsdp_dataset *mixture;
+    fsdp_loader *loader;
+    const fsdp_loader_options options = {.sampler = *sampler};
+    open_parts(t, weights, n, parts);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_mixture_create(parts, PARTS, false, &mixture));
+    ASSERT_OK(fsdp_loader_create(mixture, &options, &loader));
+    for (int i = 0; i < 357; i++) {
+        fsdp_batch *batch;
+        ASSERT_OK(fsdp_loader_next(loader, &batch));
+        rows[i][0] = batch->input_ids[0];
+        rows[i][1] = batch->input_ids[1];
+        fsdp_batch_release(batch);
+    }
+    fsdp_loader_destroy(loader);
+    fsdp_dataset_close(mixture);
+}
+
+/* With order_seed, the order of all rows depends on it alone, and without it on the seed. */
+TEST(order_seed_decides_the_order_within_the_parts)
+{
+    static int32_t plain[357][2], same[357][2], other[357][2];
+    fsdp_sampler sampler = {.samples = 357, .batch_size = 1, .world_size = 1, .seed = 3};
+    list_rows(t, &sampler, plain);
+    CHECK_HERE();
+    sampler.seed = 4;
+    list_rows(t, &sampler, other);
+    ASSERT(memcmp(plain, other, sizeof plain) != 0);
+    sampler.has_order_seed = true;
+    sampler.order_seed = 3;
+    list_rows(t, &sampler, same);
+    ASSERT(memcmp(plain, same, sizeof plain) == 0);
+}
+
 /* The first 25 of 50 examples in a first epoch are in file order without a shuffle, else in any
  * order. */
 TEST(parts_keep_their_order_only_without_shuffle)

@@ -138,7 +138,7 @@ TEST(directories_without_weights_say_what_was_looked_for)
 {
     ASSERT_ERROR(open_and_close(fsdp_test_dir(t)), FSDP_ERR_NOT_FOUND,
                  "no weights there (looked for model.safetensors, model.safetensors.index.json, "
-                 "pytorch_model.bin and pytorch_model.bin.index.json)");
+                 "pytorch_model.bin, pytorch_model.bin.index.json and lit_model.pth)");
     ASSERT_ERROR(open_and_close(in_dir(t, "none")), FSDP_ERR_NOT_FOUND, "none: cannot open");
 }
 

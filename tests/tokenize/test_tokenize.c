@@ -615,3 +615,34 @@ TEST(a_vocabulary_needs_a_text)
     ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT, "a.jsonl: its 2 rows have no text");
     ASSERT(!fsdp_path_exists(config.output));
 }
+
+/* The only row with an unknown character is in the second batch. Its character is named, as one in
+ * the first batch would be. */
+TEST(an_unknown_character_of_a_late_row_is_named)
+{
+    enum {
+        ROWS = 300,
+        BYTES = 4000
+    };
+    fsdp_str rows = {0};
+    char *lines;
+    put(t, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    for (int i = 0; i < ROWS; i++) {
+        fsdp_str_printf(&rows, "{\"text\": \"%s", i == ROWS - 2 ? "\u00f8 " : "");
+        for (int k = 0; k < BYTES / 2; k++)
+            fsdp_str_append(&rows, "a ", 2);
+        fsdp_str_printf(&rows, "\"}\n");
+    }
+    put(t, "rows.jsonl", rows.data);
+    fsdp_str_fini(&rows);
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows.bin");
+    config.tokenizer = in_dir(t, "");
+    config.task = FSDP_TASK_MASKED_LM;
+    const fsdp_status status = run_printing(&config, &lines);
+    if (status == FSDP_ERR_UNSUPPORTED)
+        SKIP("built without utf8proc");
+    ASSERT_OK(status);
+    if (!strstr(lines, "first '\u00f8' in line 299 of"))
+        FAIL("not the character, but: %s", lines);
+    free(lines);
+}

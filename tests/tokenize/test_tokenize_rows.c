@@ -342,6 +342,24 @@ TEST(token_types_of_more_than_a_byte_are_refused)
     free(lines);
 }
 
+/* A token file has only ids. What else the rows have is lost, and the printed lines say so. */
+TEST(what_token_files_cannot_have_is_reported)
+{
+    char *lines;
+    put(t, "rows.jsonl",
+        "{\"input_ids\": [5, 3], \"labels\": [-100, 6], \"token_type_ids\": [0, 1]}\n"
+        "{\"input_ids\": [5, 6], \"position_ids\": [0, 0]}\n");
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows.bin");
+    config.task = FSDP_TASK_MASKED_LM;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "rows.jsonl: token_type_ids and position_ids of the rows are left out, "
+                         "because token files have only ids; --format arrow keeps them\n"));
+    ASSERT(strstr(lines, "rows.jsonl: in 1 rows there are labels, which token files cannot have: "
+                         "'fsdp train' masks all rows"));
+    free(lines);
+}
+
 /* ---- texts that are cut ---- */
 
 /* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */

@@ -155,4 +155,3 @@ void fsdp_mpi_drop_outgoing(fsdp_mpi_outgoing *list);
 void fsdp_mpi_advance_incoming(fsdp_mpi_progress *p);
 /* Stop receiving headers. Return false if MPI does not complete this. */
 bool fsdp_mpi_close_inbox(fsdp_mpi_progress *p);
-void fsdp_mpi_drop_incoming(fsdp_mpi_progress *p);

@@ -32,16 +32,6 @@ static void drop(fsdp_mpi_incoming *in)
     fsdp_free(in);
 }
 
-void fsdp_mpi_drop_incoming(fsdp_mpi_progress *p)
-{
-    for (fsdp_mpi_incoming *in = p->receiving, *next; in; in = next) {
-        next = in->next;
-        drop(in);
-    }
-    p->receiving = NULL;
-    p->receiving_end = &p->receiving;
-}
-
 static bool check(fsdp_mpi_progress *p, const char *call, int code)
 {
     if (code)

@@ -310,10 +310,15 @@ fsdp_status fsdp_arrow_table_row(const fsdp_arrow_table *t, int64_t index, fsdp_
 
 void fsdp_arrow_table_add_context(const fsdp_arrow_table *t, int64_t index, fsdp_status status)
 {
-    const shards *all = rows_of(t);
-    if (status != FSDP_OK)
-        fsdp_error_context(status, "%s: row %" PRId64,
-                           fsdp_arrow_file_path(find_shard(all, index)->file), index);
+    if (status == FSDP_OK)
+        return;
+    const shard *s = find_shard(rows_of(t), index);
+    const char *path = fsdp_arrow_file_path(s->file);
+    if (s->first == 0)
+        fsdp_error_context(status, "%s: row %" PRId64, path, index);
+    else
+        fsdp_error_context(status, "%s: row %" PRId64 " (row %" PRId64 " of this file)", path,
+                           index, index - s->first);
 }
 
 /* ---- what the rows have ---- */

@@ -20,7 +20,8 @@ typedef struct masked_dataset {
     fsdp_dataset *rows; /* owned */
     fsdp_masking masking;
     int64_t vocab_size;
-    uint8_t *is_special; /* [vocab_size] */
+    uint8_t *is_special; /* [vocab_size]; NULL: rows cannot be masked, because the id of the mask
+                            token is not known */
     char *path;          /* for messages */
 } masked_dataset;
 
@@ -131,6 +132,10 @@ static fsdp_status check_masking(const fsdp_masking *m, int64_t vocab_size)
     if (!(m->mlm_probability > 0 && m->mlm_probability <= 1))
         return fsdp_error(FSDP_ERR_INVALID, "masking: mlm_probability %g is not in (0, 1]",
                           m->mlm_probability);
+    if (m->mask_token_id >= 0 && vocab_size == INT32_MAX)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "masking: random tokens are drawn from the vocabulary, but its size is "
+                          "not known: set vocab_size or tokenizer");
     if (m->mask_token_id >= vocab_size)
         return fsdp_error(FSDP_ERR_INVALID,
                           "masking: the mask token has id %d, the vocabulary %" PRId64 " ids",
@@ -140,9 +145,13 @@ static fsdp_status check_masking(const fsdp_masking *m, int64_t vocab_size)
 
 static fsdp_status fill(masked_dataset *d, const char *path, const fsdp_masking *m)
 {
-    d->is_special = fsdp_calloc((size_t)d->vocab_size, sizeof *d->is_special);
     d->path = fsdp_strdup(path);
-    if (!d->is_special || !d->path)
+    if (!d->path)
+        return FSDP_ERR_NOMEM;
+    if (m->mask_token_id < 0)
+        return FSDP_OK;
+    d->is_special = fsdp_calloc((size_t)d->vocab_size, sizeof *d->is_special);
+    if (!d->is_special)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < m->n_special; i++)
         if (m->special_ids[i] >= 0 && m->special_ids[i] < d->vocab_size)

@@ -4,7 +4,8 @@
  * row is a list of pieces; a piece is a range of the tokens of one row. The pieces do not depend on
  * seed and epoch. The sampler draws the order of the packed rows of each epoch.
  *
- * Wrapped: the rows are put one after the other, and cut after every max_length tokens. The rows
+ * Wrapped: the rows are put one after the other, and cut after every max_length tokens. A row must
+ * be one document, because a packed row has no positions. The rows
  * are not truncated: max_length is the length of packed rows. A row that spans up to LONG_PIECES
  * packed rows is tokenized again for each of them. The ids of longer rows are kept (long_rows.h).
  * So the work of an epoch is proportional to the number of tokens, even if rows are very long.
@@ -84,6 +85,21 @@ static fsdp_status end_packed_row(pack_dataset *d)
     return FSDP_OK;
 }
 
+/* Check that a row that will be wrapped is one document. A wrapped row has no positions, so
+ * documents that its position_ids separate would become one. */
+static fsdp_status check_is_one_document(int64_t row, const fsdp_example *example)
+{
+    const fsdp_token_list *positions = &example->position_ids;
+    for (size_t i = 1; i < positions->len; i++)
+        if (positions->ids[i] == 0)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "packing: row %" PRId64 ": position_ids: entry %zu is 0 and begins "
+                              "another document, but wrapped rows are joined to one document; "
+                              "--packing bfd or first-fit keeps documents apart",
+                              row + 1, i);
+    return FSDP_OK;
+}
+
 /* Set *length to the number of tokens of a row. */
 static fsdp_status row_length(const pack_dataset *d, int64_t row, fsdp_example *example,
                               int64_t *length)
@@ -113,6 +129,7 @@ static fsdp_status wrap_rows(pack_dataset *d, int64_t capacity, fsdp_example *ex
     for (int64_t row = 0; row < fsdp_dataset_len(d->rows); row++) {
         int64_t length, at = 0;
         FSDP_TRY(row_length(d, row, example, &length));
+        FSDP_TRY(check_is_one_document(row, example));
         FSDP_TRY(keep_if_long(d, row, capacity, example));
         while (at < length) {
             const int64_t n = length - at < room ? length - at : room;

@@ -37,7 +37,8 @@ typedef struct pair_dataset {
     place *places;
     size_t len, cap;
     /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index in the
-     * dataset of the row after it. In ascending order. Empty if `titles` chose the rows. */
+     * dataset of the row after it. In ascending order. Without the rows that `titles` leaves out.
+     */
     int64_t *skipped;
     size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
@@ -90,10 +91,9 @@ static bool has_wanted_title(const pair_dataset *d, pair *p)
     return fsdp_titles_have(d->titles, title, length);
 }
 
-static bool is_wanted(const pair_dataset *d, pair *p)
+/* Return false if options.skip_long_summaries leaves the row out. */
+static bool has_wanted_summary(const pair_dataset *d, pair *p)
 {
-    if (!has_wanted_title(d, p))
-        return false;
     if (!d->options.skip_long_summaries)
         return true;
     take_texts(d, p);
@@ -117,10 +117,12 @@ static fsdp_status add_row(pair_dataset *d, pair *p)
     if (!FSDP_GROW(d->places, d->cap, d->len + 1) ||
         !FSDP_GROW(d->skipped, d->skipped_cap, d->skipped_len + 1))
         return FSDP_ERR_NOMEM;
-    if (is_wanted(d, p)) {
+    if (!has_wanted_title(d, p))
+        return FSDP_OK;
+    if (has_wanted_summary(d, p)) {
         d->n_prefixed += has_prefix(d, p);
         d->places[d->len++] = (place){p->row.offset, (uint32_t)p->row.size, (uint32_t)p->row.line};
-    } else if (!d->titles) {
+    } else {
         d->skipped[d->skipped_len++] = (int64_t)d->len;
     }
     return FSDP_OK;

@@ -102,22 +102,22 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     }
     if (file->form != FSDP_ROWS_CSV)
         return FSDP_OK;
-    if (!options->validation_percent)
+    if (!options->validation_percent && options->task != FSDP_TASK_CLASSIFICATION)
         FSDP_TRY(fsdp_titles_find(path, options->split, titles));
     file->titles = *titles;
     return FSDP_OK;
 }
 
-/* Open one file. Set *has_lists to true if a list of titles chose the rows of the split, otherwise
+/* Open one file. Set *has_list to true if a list of titles chose the rows of the split, otherwise
  * to false. */
-static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_lists,
+static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_list,
                              fsdp_dataset **out)
 {
     char *titles = NULL;
     text_file file = {0};
     fsdp_dataset_options all = *options;
     fsdp_status status = examine(path, options, &file, &titles);
-    *has_lists = titles != NULL;
+    *has_list = titles != NULL;
     if (options->split != FSDP_SPLIT_ALL && !titles)
         all.max_samples = INT64_MAX; /* read all rows, because the split is a share of them */
     if (status == FSDP_OK)
@@ -135,17 +135,36 @@ static fsdp_status set_file(fsdp_dataset **dataset, const char *path)
     return status;
 }
 
+/* The rows of a split are chosen either by lists of titles or as a share of all rows. So lists must
+ * choose the rows of all files or of none. */
+static fsdp_status refuse_mixed_lists(const char *path, bool has_list, const char *other)
+{
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: a list of titles (all_train.txt, all_val.txt) beside this file chooses "
+                      "its rows, but no list chooses those of %s; name other files for validation "
+                      "(--validation-data), or choose rows without the lists "
+                      "(--validation-split-percentage)",
+                      has_list ? path : other, has_list ? other : path);
+}
+
 /* Open files until there are max_samples rows. `parts` must have capacity for all files. *n is the
- * number of open parts, also on failure. */
+ * number of open parts, also on failure. Set *has_lists to true if lists of titles chose the rows
+ * of the split, otherwise to false. */
 static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
                               fsdp_dataset **parts, size_t *n, bool *has_lists)
 {
     fsdp_dataset_options o = *options;
     for (*n = 0; *n < files->len && o.max_samples > 0; ++*n) {
-        FSDP_TRY(open_file(files->items[*n], &o, has_lists, &parts[*n]));
+        bool has_list;
+        FSDP_TRY(open_file(files->items[*n], &o, &has_list, &parts[*n]));
         if (files->len > 1)
             FSDP_TRY(set_file(&parts[*n], files->items[*n]));
-        if (options->split == FSDP_SPLIT_ALL)
+        if (*n > 0 && has_list != *has_lists) {
+            fsdp_dataset_close(parts[*n]);
+            return refuse_mixed_lists(files->items[*n], has_list, files->items[0]);
+        }
+        *has_lists = has_list;
+        if (options->split == FSDP_SPLIT_ALL || has_list)
             o.max_samples -= fsdp_dataset_len(parts[*n]);
     }
     return FSDP_OK;

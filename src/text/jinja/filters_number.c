@@ -1,6 +1,5 @@
 /* The filters of Jinja2 that work on numbers: abs, float, int and round. */
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,25 @@ enum {
     MAX_NUMBER = 400 /* a text of this many bytes or more is not accepted as a number */
 };
 
-/* Copy `text` to `out`. Leave out white space at both ends, and underscores between digits, which
- * Python allows. Return false if the text cannot be a number. */
-static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
+/* Return the value of a digit in bases up to 36. If `c` is not a digit, return 36. */
+static int64_t digit_of(char c)
+{
+    const unsigned char letter = (unsigned char)c;
+    if (isdigit(letter))
+        return c - '0';
+    return isalpha(letter) ? tolower(letter) - 'a' + 10 : 36;
+}
+
+/* Return true if Python allows an underscore between the two characters of a number in `base`. In
+ * base 10, both must be digits. In other bases, the first one may be the letter of a prefix. */
+static bool may_separate(char before, char after, int64_t base)
+{
+    return digit_of(after) < base && digit_of(before) < (base == 10 ? 10 : 36);
+}
+
+/* Copy `text` to `out`. Leave out white space at both ends, and underscores where Python allows
+ * them. Return false if the text cannot be a number in `base`. */
+static bool clean_number(const jinja_string *text, int64_t base, char out[MAX_NUMBER])
 {
     size_t begin = 0, end = text->bytes, used = 0;
     while (begin < end) {
@@ -37,8 +52,8 @@ static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
         return false;
     for (size_t i = begin; i < end; i++) {
         const unsigned char c = (unsigned char)text->data[i];
-        if (c == '_' && (i == begin || i + 1 == end || !isalnum((unsigned char)text->data[i - 1]) ||
-                         !isalnum((unsigned char)text->data[i + 1])))
+        if (c == '_' && (i == begin || i + 1 == end ||
+                         !may_separate(text->data[i - 1], text->data[i + 1], base)))
             return false;
         if (c == 0 || c >= 0x80)
             return false;
@@ -53,7 +68,7 @@ static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
 static bool parse_real(const jinja_string *text, double *out)
 {
     char number[MAX_NUMBER], *end;
-    if (!clean_number(text, number))
+    if (!clean_number(text, 10, number))
         return false;
     const char *digits = number + (*number == '+' || *number == '-');
     if (strpbrk(digits, "xX(") || isspace((unsigned char)*digits) || *digits == '+' ||
@@ -63,36 +78,44 @@ static bool parse_real(const jinja_string *text, double *out)
     return *end == 0;
 }
 
-/* Move *number past its sign and its prefix, such as 0x for base 16. Return false if no digits
- * follow. */
-static bool skip_prefix(const char **number, int64_t base)
+/* Return the number without its sign and its prefix, such as 0x for base 16. */
+static const char *skip_prefix(const char *number, int64_t base)
 {
-    const char *p = *number + (**number == '+' || **number == '-');
+    const char *p = number + (*number == '+' || *number == '-');
     const char letter = (char)tolower((unsigned char)p[0] ? (unsigned char)p[1] : 0);
     const bool prefixed =
         p[0] == '0' && ((base == 16 && letter == 'x') || (base == 8 && letter == 'o') ||
                         (base == 2 && letter == 'b'));
-    p += prefixed ? 2 : 0;
-    *number = p;
-    return isalnum((unsigned char)*p);
+    return p + (prefixed ? 2 : 0);
+}
+
+/* Read digits up to the end of the text. Set *overflows to true if the value does not fit. Return
+ * false if there are no digits, or if another character follows. */
+static bool read_digits(const char *digits, int64_t base, uint64_t *value, bool *overflows)
+{
+    *value = 0;
+    *overflows = false;
+    for (const char *p = digits; *p; p++) {
+        if (digit_of(*p) >= base)
+            return false;
+        *overflows |= __builtin_mul_overflow(*value, (uint64_t)base, value);
+        *overflows |= __builtin_add_overflow(*value, (uint64_t)digit_of(*p), value);
+    }
+    return *digits;
 }
 
 /* Set *out to Python's int(text, base). Set *parsed to false if the text is not an integer. */
 static fsdp_status parse_integer(const jinja_string *text, int64_t base, bool *parsed, int64_t *out)
 {
-    char number[MAX_NUMBER], *end;
+    char number[MAX_NUMBER];
+    uint64_t value;
+    bool overflows;
     *parsed = false;
-    if (!clean_number(text, number))
+    if (!clean_number(text, base, number) ||
+        !read_digits(skip_prefix(number, base), base, &value, &overflows))
         return FSDP_OK;
-    const char *digits = number;
     const bool negative = *number == '-';
-    if (!skip_prefix(&digits, base))
-        return FSDP_OK;
-    errno = 0;
-    const unsigned long long value = strtoull(digits, &end, (int)base);
-    if (*end)
-        return FSDP_OK;
-    if (errno || value > (unsigned long long)INT64_MAX + negative)
+    if (overflows || value > (uint64_t)INT64_MAX + negative)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "int: an integer that does not fit in 64 bits");
     *parsed = true;
     *out = negative ? (int64_t)(0 - value) : (int64_t)value;

@@ -259,16 +259,6 @@ fsdp_status fsdp_added_token_from_json(fsdp_json_node node, fsdp_added_token *to
 
 /* ---- finding by id and text ---- */
 
-size_t fsdp_added_tokens_count(const fsdp_added_tokens *tokens)
-{
-    return tokens->len;
-}
-
-const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, size_t i)
-{
-    return &tokens->items[i];
-}
-
 const fsdp_added_token *fsdp_added_tokens_find_id(const fsdp_added_tokens *tokens, int32_t id)
 {
     size_t low = 0, high = tokens->by_id ? tokens->len : 0;

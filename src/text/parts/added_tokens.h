@@ -45,9 +45,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_finish(fsdp_added_tokens *tokens);
 FSDP_MUST_CHECK fsdp_status fsdp_added_token_from_json(fsdp_json_node node,
                                                        fsdp_added_token *token);
 
-size_t fsdp_added_tokens_count(const fsdp_added_tokens *tokens);
-/* Return token i. Tokens are in the order in which their texts were added for the first time. */
-const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, size_t i);
 /* Return the token with this id, or with this text, or NULL if there is none. */
 const fsdp_added_token *fsdp_added_tokens_find_id(const fsdp_added_tokens *tokens, int32_t id);
 const fsdp_added_token *fsdp_added_tokens_find_text(const fsdp_added_tokens *tokens,

@@ -65,8 +65,3 @@ fsdp_status fsdp_token_json_pattern(fsdp_json_node node, const char *key, const 
     *is_regex = regex;
     return FSDP_OK;
 }
-
-void fsdp_token_json_context(fsdp_status status, fsdp_json_node node, const char *part)
-{
-    fsdp_error_context(status, "%s: %s", fsdp_json_name(node.doc), part);
-}

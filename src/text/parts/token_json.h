@@ -17,9 +17,6 @@ fsdp_status fsdp_token_json_unknown(fsdp_json_node node, const char *what, const
  * the second form. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_json_pattern(fsdp_json_node node, const char *key,
                                                     const char **text, bool *is_regex);
-/* If `status` is an error, prepend the file of `node` and the text `part`, which names a part of
- * the tokenizer, to its message. */
-void fsdp_token_json_context(fsdp_status status, fsdp_json_node node, const char *part);
 
 enum {
     /* largest number of steps of a normalizer, pre-tokenizer, post-processor or decoder */

@@ -1,6 +1,7 @@
 /* The CSV reader, the cleaning of WikiHow's texts, and the dataset that uses both. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fsdp/data.h>
@@ -577,6 +578,82 @@ TEST(with_lists_a_split_is_the_rows_with_their_titles)
     write_text(t, "wikihowAll.csv", "headline,text\na,b\n");
     ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &o, &dataset), FSDP_ERR_FORMAT,
                  "wikihowAll.csv: line 1: no column 'title'; the header has headline, text");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* Two files of a pattern, whose rows lists choose, have no more rows together than max_samples. */
+TEST(max_samples_limits_the_rows_that_lists_choose_from_several_files)
+{
+    NEEDS_LIBCSV();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset_options o = {.tokenizer = tokenizer, .split = FSDP_SPLIT_TRAIN};
+    char pattern[600];
+    snprintf(pattern, sizeof pattern, "%s/part*", fsdp_test_dir(t));
+    write_text(t, "part1.csv", "headline,title,text\na,T,ta\nb,V,tb\nc,T,tc\n");
+    write_text(t, "part2.csv", "headline,title,text\nd,V,td\ne,T,te\nf,T,tf\n");
+    write_text(t, "all_train.txt", "T\n");
+    write_text(t, "all_val.txt", "V\n");
+    check_split(t, pattern, &o, 4, "ta", "a");
+    o.max_samples = 3;
+    check_split(t, pattern, &o, 3, "ta", "a");
+    o.split = FSDP_SPLIT_VALIDATION;
+    check_split(t, pattern, &o, 2, "tb", "b");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* Lists of titles are beside one of two files. The rows of the other file would be in no split, or
+ * in both, so the two files are refused. */
+TEST(lists_of_titles_choose_the_rows_of_all_files_or_of_none)
+{
+    NEEDS_LIBCSV();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset;
+    fsdp_dataset_options o = {.tokenizer = tokenizer, .split = FSDP_SPLIT_TRAIN};
+    char pattern[600], folder[600];
+    snprintf(pattern, sizeof pattern, "%s/*/rows.csv", fsdp_test_dir(t));
+    for (int i = 0; i < 2; i++) {
+        snprintf(folder, sizeof folder, "%s/%s", fsdp_test_dir(t), i ? "b" : "a");
+        ASSERT(mkdir(folder, 0700) == 0);
+    }
+    write_text(t, "a/rows.csv", "headline,title,text\na,T,ta\nb,V,tb\n");
+    write_text(t, "b/rows.csv", "headline,title,text\nc,T,tc\nd,V,td\n");
+    for (int i = 0; i < 2; i++) {
+        write_text(t, i ? "b/all_train.txt" : "a/all_train.txt", "T\n");
+        write_text(t, i ? "b/all_val.txt" : "a/all_val.txt", "V\n");
+        if (i == 0)
+            ASSERT_ERROR(fsdp_dataset_open(pattern, &o, &dataset), FSDP_ERR_INVALID,
+                         "a/rows.csv: a list of titles (all_train.txt, all_val.txt) beside this "
+                         "file chooses its rows, but no list chooses those of");
+    }
+    check_split(t, pattern, &o, 2, "ta", "a");
+    o.validation_percent = 25;
+    check_split(t, pattern, &o, 3, "tb", "b");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* Rows that lists of titles choose, of which two have a summary that is too long. Rows that the
+ * list leaves out do not count. */
+TEST(skipped_rows_are_counted_with_lists_of_titles)
+{
+    NEEDS_LIBCSV();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset;
+    fsdp_left_out sum;
+    const fsdp_dataset_options o = {
+        .tokenizer = tokenizer, .split = FSDP_SPLIT_TRAIN, .skip_long_summaries = true};
+    write_text(t, "all_train.txt", "T\n");
+    write_text(t, "all_val.txt", "V\n");
+    const char *path = write_text(t, "a.csv",
+                                  "headline,title,text\na,T,a text\nlonger than it,T,b\n"
+                                  "longer than it,V,c\nlonger than it,T,d\ne,V,a text\n");
+    ASSERT_OK(fsdp_dataset_open(path, &o, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), 1);
+    ASSERT_OK(fsdp_dataset_left_out(dataset, 0, &sum));
+    ASSERT_INT(sum.skipped_rows, 2);
+    fsdp_dataset_close(dataset);
     fsdp_tokenizer_close(tokenizer);
 }
 

@@ -444,6 +444,22 @@ TEST(pairs_of_texts_have_classes_of_a_class_label)
 
 /* ---- errors ---- */
 
+/* Rows are counted through all files, as datasets counts them. */
+TEST(a_row_of_a_later_file_also_has_its_number_there)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_arrow_table *table;
+    ASSERT_OK(fsdp_arrow_table_open(fixture("shards"), FSDP_ARROW_SPLIT_TRAIN, &table));
+    fsdp_status status = fsdp_error(FSDP_ERR_FORMAT, "wrong");
+    fsdp_arrow_table_add_context(table, 3, status);
+    ASSERT(
+        strstr(fsdp_last_error(), "data-00001-of-00003.arrow: row 3 (row 1 of this file): wrong"));
+    status = fsdp_error(FSDP_ERR_FORMAT, "wrong");
+    fsdp_arrow_table_add_context(table, 1, status);
+    ASSERT(strstr(fsdp_last_error(), "data-00000-of-00003.arrow: row 1: wrong"));
+    fsdp_arrow_table_close(table);
+}
+
 TEST(a_row_that_does_not_fit_is_an_error_with_file_and_row)
 {
     NEEDS_FLATBUFFERS();

@@ -95,7 +95,7 @@ TEST(a_draw_depends_on_seed_epoch_and_index_alone)
 {
     const char *path =
         write_rows(t, "{\"input_ids\":[" LONG_ROW "]}\n{\"input_ids\":[" LONG_ROW "]}\n");
-    const fsdp_draw draws[] = {{1, 0}, {2, 0}, {1, 1}};
+    const fsdp_draw draws[] = {{.seed = 1}, {.seed = 2}, {.seed = 1, .epoch = 1}};
     fsdp_dataset *set;
     fsdp_example first = {0}, again = {0};
     ASSERT_OK(open_rows(path, &masking, &set));
@@ -108,6 +108,20 @@ TEST(a_draw_depends_on_seed_epoch_and_index_alone)
         }
     fsdp_example_fini(&first);
     fsdp_example_fini(&again);
+    fsdp_dataset_close(set);
+}
+
+/* Without vocab_size and tokenizer, random tokens cannot be drawn. Rows that have been masked
+ * already can be used. */
+TEST(masking_needs_the_size_of_the_vocabulary)
+{
+    fsdp_dataset *set;
+    fsdp_dataset_options options = {.task = FSDP_TASK_MASKED_LM, .masking = &masking};
+    const char *path = write_rows(t, "{\"input_ids\":[5,4],\"labels\":[-100,9]}\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_INVALID,
+                 "but its size is not known: set vocab_size or tokenizer");
+    options.masking = NULL;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
     fsdp_dataset_close(set);
 }
 

@@ -330,6 +330,26 @@ TEST(best_fit_loses_no_row_and_fills_rows_well)
     fsdp_dataset_close(set);
 }
 
+/* position_ids that count up from 0 are those of one document. */
+TEST(wrapped_rows_may_not_have_several_documents)
+{
+    fsdp_dataset *set;
+    fsdp_dataset_options options = causal;
+    options.packing = FSDP_PACKING_WRAPPED;
+    options.max_length = 3;
+    check_examples(t,
+                   write_text(t, "a.jsonl",
+                              "{\"input_ids\": [1, 2], \"position_ids\": [0, 1]}\n"
+                              "{\"input_ids\": [3]}\n"),
+                   &options, "1 2 3/123;");
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_text(t, "a.jsonl",
+                                     "{\"input_ids\": [1, 2]}\n"
+                                     "{\"input_ids\": [3, 4, 5], \"position_ids\": [0, 1, 0]}\n"),
+                          &options, &set),
+        FSDP_ERR_INVALID, "row 2: position_ids: entry 2 is 0 and begins another document");
+}
+
 TEST(packing_says_what_it_needs)
 {
     fsdp_dataset *set = NULL;

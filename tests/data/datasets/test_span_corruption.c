@@ -339,7 +339,8 @@ TEST(each_epoch_and_seed_has_its_own_draw)
     char path[PATH];
     fsdp_dataset *set;
     ASSERT_OK(fsdp_dataset_open(write_lines(t, "a.txt", "", "", "\n", path), &options, &set));
-    const fsdp_draw draws[] = {{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}};
+    const fsdp_draw draws[] = {
+        {.seed = 0}, {.epoch = 1}, {.epoch = 2}, {.seed = 1}, {.seed = 1, .epoch = 1}};
     for (size_t i = 0; i < 5; i++)
         for (size_t k = 0; k < 5; k++)
             ASSERT_INT(same_noise(set, &draws[i], &draws[k]), i == k);

@@ -89,6 +89,11 @@ TEST(characters_that_t5_lacks_are_counted)
     path = write_text(t, "a.csv", "source,target\none two three four five six S\u00f8ren,two\n");
     check_counts(t, path, &options, 0, NULL, "");
     CHECK_HERE();
+    /* unknown tokens that are written in the text after the limit do not hide the character */
+    options.max_source_length = 4;
+    path = write_text(t, "a.csv", "source,target\n\u00f8<unk><unk><unk><unk>,two\n");
+    check_counts(t, path, &options, 1, "first '\u00f8' in the source of row 1", "'\u00f8'");
+    CHECK_HERE();
     options = (fsdp_dataset_options){.task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer};
     path = write_text(t, "a.jsonl",
                       "{\"text\": \"one\"}\n{\"text\": \"two \u00f8\"}\n{\"input_ids\": [2, 2]}\n");

@@ -286,6 +286,27 @@ TEST(a_label_that_is_no_class_is_an_error_with_its_line)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Lists of titles are for pairs. A classification beside them is split into shares of its rows. */
+TEST(lists_of_titles_do_not_choose_rows_of_classes)
+{
+    NEEDS_LIBCSV();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset_options o = {
+        .task = FSDP_TASK_CLASSIFICATION, .tokenizer = tokenizer, .num_classes = 2};
+    write_text(t, "all_train.txt", "T\n");
+    write_text(t, "all_val.txt", "V\n");
+    for (int i = 0; i < 2; i++) {
+        fsdp_dataset *set;
+        o.split = i ? FSDP_SPLIT_VALIDATION : FSDP_SPLIT_TRAIN;
+        ASSERT_OK(fsdp_dataset_open(
+            write_text(t, "a.csv", "text,title,label\na,T,1\nb,T,0\nc,V,1\n"), &o, &set));
+        ASSERT_INT(fsdp_dataset_len(set), i ? 1 : 2);
+        fsdp_dataset_close(set);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* Labels that are numbers, of rows of texts and of rows of ids. */
 /* What lists of numbers are is a property of the file, not of a row. */
 TEST(lists_of_numbers_are_indices_or_multi_hot)

@@ -189,6 +189,17 @@ TEST(filters_give_what_jinja_gives)
          "}} {{ true|int }} {{ 3.7|int }} {{ 2.5|round }} {{ 3.14159|round(2) }} {{ 2.1|round(0, "
          "'ceil') }} {{ -3|abs }} {{ 5|string + 'x' }}",
          "42 4 9 255 1.5 1 3 2.0 3.14 3.0 3 5x"},
+        /* Prefixes and underscores are where Python allows them. */
+        {"{{ '0x0x1F'|int(base=16) }} {{ '-0x1f'|int(base=16) }} {{ '+0X1F'|int(base=16) }} {{ "
+         "'0x_1F'|int(base=16) }} {{ '0_x1F'|int(base=16) }} {{ '0x'|int(base=16) }} {{ "
+         "'0b0b1'|int(base=2) }} {{ '0b101'|int(base=2) }} {{ '0_b1'|int(base=16) }} {{ "
+         "'0o17'|int(base=8) }} {{ '0_o17'|int(base=8) }} {{ '1_0'|int(base=10) }} {{ "
+         "'1__0'|int(base=10) }} {{ '1_'|int(base=10) }} {{ ' 7 '|int(base=10) }} {{ "
+         "'+-7'|int(base=10) }} {{ '- 7'|int(base=10) }} {{ 'zZ'|int(base=36) }} {{ "
+         "'0x1F'|int(base=36) }} {{ '1_e2'|int(base=10) }} {{ '1e_2'|int(base=10) }} {{ "
+         "'in_f'|int(base=10) }} {{ '1_0.5'|int(base=10) }} {{ '1_.5'|int(base=10) }} {{ "
+         "'-9223372036854775808'|int(base=10) }}",
+         "0 -31 31 31 0 0 0 5 177 15 0 10 0 0 7 0 0 1295 42819 0 0 0 10 0 -9223372036854775808"},
         {"{{ 'a\\nb\\n\\nc'|indent }}|{{ 'a\\nb'|indent(2, true) }}|{{ 'a\\n\\nb'|indent('> ', "
          "blank=true) }}",
          "a\n    b\n\n    c|  a\n  b|a\n> \n> b"},
