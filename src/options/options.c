@@ -392,7 +392,8 @@ fsdp_status fsdp_options_check(const fsdp_options *options, void *target)
                               spec->table[i].help);
     if (options->n_positional < spec->min_positional)
         return fsdp_error(FSDP_ERR_INVALID, "an argument is missing: %s", spec->positional);
-    return spec->check ? spec->check(target, options) : FSDP_OK;
+    return spec->check ? fsdp_options_add_spellings(options, spec->check(target, options))
+                       : FSDP_OK;
 }
 
 static fsdp_status set_all(fsdp_options *options, command_line *line, void *target)
