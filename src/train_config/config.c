@@ -436,7 +436,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));
-    FSDP_TRY(fsdp_train_lora_check(c));
+    FSDP_TRY(fsdp_train_lora_check(c, options));
     FSDP_TRY(fsdp_train_float8_check(c, options));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));

@@ -28,6 +28,17 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--decay-rate: '0.5' is not allowed; it takes a number from -1000 to 0");
 }
 
+/* In the configuration, an alpha of 0 means that the option was not given. */
+TEST(an_alpha_of_zero_is_refused)
+{
+    fsdp_train_config c;
+    ASSERT_OK(parse(&c, "--lora-r 4"));
+    ASSERT_OK(parse(&c, "--lora-r 4 --lora-alpha -2"));
+    ASSERT_OK(parse(&c, "--lora-alpha 0"));
+    ASSERT_ERROR(parse(&c, "--lora-r 4 --lora-alpha 0"), FSDP_ERR_INVALID,
+                 "--lora-alpha 0: the update is multiplied by alpha / r");
+}
+
 TEST(schedule_free_adamw_has_no_schedule)
 {
     fsdp_train_config c;
