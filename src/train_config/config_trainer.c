@@ -44,15 +44,17 @@ static fsdp_status check_whole(const char *option, double steps)
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %g is neither a whole number of steps nor, below 1, a fraction of all steps", option,
-        steps);
+        "--%s %.15g is neither a whole number of steps nor, below 1, a fraction of all steps",
+        option, steps);
 }
 
 fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 {
     FSDP_TRY(check_whole("warmup-steps", c->warmup_steps));
-    FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
+    /* evaluation_steps may have been derived from eval_step_interval or logging_steps. */
     FSDP_TRY(check_whole("logging-steps", c->logging_steps));
+    FSDP_TRY(check_whole("eval-step-interval", c->eval_step_interval));
+    FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
     return check_whole("save-steps", c->save_steps);
 }
 

@@ -63,6 +63,16 @@ TEST(shares_of_epochs_and_steps_are_rounded_up)
     ASSERT_INT(c.save_steps, 500);
     ASSERT_ERROR(parse(&c, "--save-steps 2.5"), FSDP_ERR_INVALID,
                  "--save-steps 2.5 is neither a whole number of steps nor, below 1, a fraction");
+    ASSERT_ERROR(parse(&c, "--eval-step-interval 2.5"), FSDP_ERR_INVALID,
+                 "--eval-step-interval 2.5 is neither a whole number of steps nor");
+    ASSERT_ERROR(parse(&c, "--eval-step-interval 5"), FSDP_ERR_INVALID,
+                 "--eval-step-interval needs --validation-data");
+    ASSERT_ERROR(parse(&c, "--validation_file v.csv --eval_strategy steps --logging_steps 2.5"),
+                 FSDP_ERR_INVALID, "--logging-steps 2.5 is neither a whole number of steps nor");
+    ASSERT_ERROR(parse(&c, "--save-steps 1000000.5"), FSDP_ERR_INVALID,
+                 "--save-steps 1000000.5 is");
+    ASSERT_ERROR(parse(&c, "--eval_steps 2.5"), FSDP_ERR_INVALID,
+                 "a fraction of all steps (--eval_steps gives --evaluation-steps)");
     ASSERT_OK(parse(&c, "--max_steps 5 --warmup_steps 60"));
     ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no other end */
     ASSERT_INT(fsdp_train_warmup_steps(&c, 5), 60);
