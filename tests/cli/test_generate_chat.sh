@@ -139,6 +139,8 @@ expect a_missing_column_is_named "1" "rows2.csv: no text in the column 'none'.*'
 # --- what does not fit ---
 run generate --model m --system S hi
 expect options_of_conversations_need_one 2 '--system needs --chat or --messages'
+run generate --model m --chat --json
+expect a_conversation_in_the_terminal_has_no_json 2 '\-\-json is for prompts; --chat without texts is a conversation in the terminal'
 rm m/chat_template.jinja
 run generate --model m --chat hi
 expect a_model_without_a_template_is_named 1 'a conversation needs a chat template; --chat-template takes one'
