@@ -66,7 +66,7 @@ capture sh -c 'printf "hi\n\351\n/system \351\nhi\n" | "$0" generate --model m -
 expect what_is_not_utf8_is_refused 0 '/system: the message is not UTF-8.*; the conversation goes on as it was'
 check and_the_conversation_has_only_the_rest cmp -s out alone
 capture sh -c '"$0" generate --model m --chat --system "$(printf "\351")" </dev/null' "$fsdp"
-refused a_system_message_is_utf8 '--system: .*not UTF-8'
+expect a_system_message_is_utf8 1 '--system: .*not UTF-8'
 
 # --- files ---
 printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "hi"}]}' '{"prompt": [{"role": "user", "content": "hey"}]}' >ask.jsonl
