@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "src/options/options_parse.h"
+#include "src/train_config/config_derive.h"
 
 /* ---- options that are numbers of steps ---- */
 
@@ -302,6 +303,23 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
                                    words.strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
+/* Check that --reshard-after-forward, --shard-size and --replicas have not changed the strategy
+ * that a word of --fsdp names. full_shard may be changed: it is also the word that only turns FSDP
+ * on. */
+static fsdp_status check_fsdp_strategy(const fsdp_train_config *c, const fsdp_options *options,
+                                       int strategy)
+{
+    const bool reshards = fsdp_train_set_by_user(options, "reshard-after-forward") &&
+                          fsdp_train_reshards(strategy) != (c->reshard_after_forward != 0);
+    if (strategy < 0 || strategy == FSDP_SHARDING_FULL_SHARD ||
+        (strategy == c->sharding_strategy && !reshards))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "--fsdp %.200s contradicts --%s", c->fsdp,
+                      reshards        ? "reshard-after-forward"
+                      : c->shard_size ? "shard-size"
+                                      : "replicas");
+}
+
 static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *options)
 {
     if (!c->fsdp)
@@ -317,7 +335,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
         return fsdp_error(
             FSDP_ERR_INVALID, "--fsdp %.200s contradicts --sharding-strategy %s", c->fsdp,
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
-    return FSDP_OK;
+    return check_fsdp_strategy(c, options, words.strategy);
 }
 
 /* ---- checks ---- */

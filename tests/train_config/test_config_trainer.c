@@ -238,6 +238,23 @@ TEST(words_of_fsdp_are_strategies)
                  "--fsdp full_shrad: 'full_shrad' is none of full_shard");
     ASSERT_ERROR(parse(&c, "--fsdp full_shard --sharding-strategy NO_SHARD"), FSDP_ERR_INVALID,
                  "--fsdp full_shard contradicts --sharding-strategy NO_SHARD");
+    /* full_shard is also the word that only turns FSDP on. */
+    ASSERT_OK(parse(&c, "--fsdp full_shard --reshard-after-forward false"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
+    ASSERT_OK(parse(&c, "--fsdp full_shard --shard-size 2"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD);
+    ASSERT_OK(parse(&c, "--fsdp shard_grad_op --reshard-after-forward false"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
+    ASSERT_OK(parse(&c, "--fsdp hybrid_shard --shard-size 2"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD);
+    ASSERT_ERROR(parse(&c, "--fsdp shard_grad_op --reshard-after-forward true"), FSDP_ERR_INVALID,
+                 "--fsdp shard_grad_op contradicts --reshard-after-forward");
+    ASSERT_ERROR(parse(&c, "--fsdp no_shard --reshard-after-forward true"), FSDP_ERR_INVALID,
+                 "--fsdp no_shard contradicts --reshard-after-forward");
+    ASSERT_ERROR(parse(&c, "--fsdp no_shard --shard-size 2"), FSDP_ERR_INVALID,
+                 "--fsdp no_shard contradicts --shard-size");
+    ASSERT_ERROR(parse(&c, "--fsdp shard_grad_op --replicas 2"), FSDP_ERR_INVALID,
+                 "--fsdp shard_grad_op contradicts --replicas");
 }
 
 #ifdef FSDP_HAVE_YAML
