@@ -1,5 +1,6 @@
 /* Options of `fsdp train` that contradict each other, or change nothing. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -37,6 +38,28 @@ TEST(an_alpha_of_zero_is_refused)
     ASSERT_OK(parse(&c, "--lora-alpha 0"));
     ASSERT_ERROR(parse(&c, "--lora-r 4 --lora-alpha 0"), FSDP_ERR_INVALID,
                  "--lora-alpha 0: the update is multiplied by alpha / r");
+}
+
+/* Environment variables are meant for several runs. */
+TEST(options_of_sgd_in_the_environment_do_not_refuse_another_optimizer)
+{
+    fsdp_train_config c;
+    setenv("FSDP_MOMENTUM", "0.9", 1);
+    setenv("FSDP_NESTEROV", "true", 1);
+    ASSERT_OK(parse(&c, ""));
+    ASSERT_OK(parse(&c, "--optimizer sgd"));
+    ASSERT(c.momentum == 0.9 && c.nesterov);
+    setenv("FSDP_DAMPENING", "0.5", 1);
+    ASSERT_OK(parse(&c, "--optimizer adam"));
+    ASSERT_ERROR(parse(&c, "--optimizer sgd"), FSDP_ERR_INVALID,
+                 "--nesterov needs --momentum and no --dampening (FSDP_MOMENTUM gives --momentum");
+    ASSERT_OK(parse(&c, "--optimizer muon --momentum 0.8"));
+    ASSERT_ERROR(parse(&c, "--optimizer muon --dampening 0.4"), FSDP_ERR_INVALID,
+                 "--dampening is for --optimizer sgd");
+    unsetenv("FSDP_MOMENTUM");
+    unsetenv("FSDP_NESTEROV");
+    unsetenv("FSDP_DAMPENING");
+    ASSERT_ERROR(parse(&c, "--nesterov"), FSDP_ERR_INVALID, "--nesterov is for --optimizer sgd");
 }
 
 TEST(schedule_free_adamw_has_no_schedule)
