@@ -1,7 +1,8 @@
 /* Parses the command line and the environment, and applies all sources in order of precedence. The
  * other files of this folder find options by name (options_names.c), convert values
  * (options_value.c), compare flags that are given twice (options_twice.c), read YAML
- * (options_yaml.c), and print help (options_help.c) and configuration (options_print.c). */
+ * (options_yaml.c), add the user's spellings to errors (options_spelling.c), and print help
+ * (options_help.c) and configuration (options_print.c). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
