@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "src/options/options_parse.h"
-#include "src/train_config/config_derive.h"
 
 /* ---- options that are numbers of steps ---- */
 
@@ -287,6 +286,11 @@ static fsdp_words read_words(const char *text)
     return words;
 }
 
+bool fsdp_train_reshards(int strategy)
+{
+    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
+}
+
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!c->fsdp)
@@ -299,8 +303,7 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
         return;
     c->sharding_strategy = words.strategy;
     if (!fsdp_train_set_by_user(options, "reshard-after-forward"))
-        c->reshard_after_forward = words.strategy == FSDP_SHARDING_FULL_SHARD ||
-                                   words.strategy == FSDP_SHARDING_HYBRID_SHARD;
+        c->reshard_after_forward = fsdp_train_reshards(words.strategy);
 }
 
 /* Check that --reshard-after-forward, --shard-size and --replicas have not changed the strategy
