@@ -22,6 +22,9 @@ const char *fsdp_path_name(const char *path);
 size_t fsdp_path_length(const char *path);
 /* Return a copy of `path` without its trailing slashes. The caller owns the result. */
 char *fsdp_path_stripped(const char *path);
+/* Set *resolved to the absolute path without links that `path` has, or will have once it is made.
+ * The caller owns *resolved. */
+FSDP_MUST_CHECK fsdp_status fsdp_path_resolve(const char *path, char **resolved);
 bool fsdp_path_is_file(const char *path);      /* true only for a regular file; follows links */
 bool fsdp_path_is_directory(const char *path); /* follows links */
 /* Return true if anything exists at `path`. For a dangling link, this returns true and

@@ -89,6 +89,31 @@ fsdp_status fsdp_path_follow(const char *path, char **place)
     return fsdp_io_error(path, "cannot follow the symbolic link");
 }
 
+fsdp_status fsdp_path_resolve(const char *path, char **resolved)
+{
+    size_t n = fsdp_path_length(path); /* the first n bytes of `path` are looked up */
+    char *start = fsdp_strndup(path, n), *real = NULL;
+    while (start && !(real = realpath(start, NULL)) && errno == ENOENT && n > 0) {
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+        while (n > 1 && path[n - 1] == '/')
+            n--;
+        fsdp_free(start);
+        start = n ? fsdp_strndup(path, n) : fsdp_strdup(".");
+    }
+    if (!start)
+        return fsdp_error_nomem();
+    fsdp_free(start);
+    if (!real)
+        return fsdp_io_error(path, "cannot resolve the path");
+    const char *rest = path + n;
+    rest += strspn(rest, "/");
+    *resolved = fsdp_strdup_printf("%s%s%.*s", real, *rest && strcmp(real, "/") != 0 ? "/" : "",
+                                   (int)fsdp_path_length(rest), rest);
+    free(real); /* realpath() allocated it, not fsdp_calloc() */
+    return *resolved ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
 bool fsdp_path_is_file(const char *path)
 {
     struct stat st;

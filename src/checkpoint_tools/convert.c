@@ -1,11 +1,11 @@
 /* Converts a checkpoint. Checks that the target may be written, selects the items, and calls the
  * writer of the target's format. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/checkpoint_tools/apart.h"
 #include "src/checkpoint_tools/convert_internal.h"
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
@@ -24,27 +24,21 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
     return fsdp_source_format_of(from) == FSDP_SOURCE_TORCH ? FSDP_CONVERT_DCP : FSDP_CONVERT_HF;
 }
 
-static bool is_within(const char *path, const char *folder)
-{
-    size_t n = strlen(folder);
-    return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
-/* Check that an existing target is not the source, does not contain the source, and is not a part
- * of the source. */
+/* Check that the target is not the source, does not contain the source, and is not a part of the
+ * source. */
 static fsdp_status check_apart(const fsdp_source *source, const char *to)
 {
     const char *path = fsdp_source_path(source);
-    char from[PATH_MAX], target[PATH_MAX];
-    bool is_part;
-    if (!realpath(path, from) || !realpath(to, target))
-        return FSDP_OK; /* the target does not exist */
-    if (is_within(from, target))
-        return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to, path);
-    FSDP_TRY(fsdp_source_has_file(source, target, &is_part));
-    if (is_part || is_within(target, from))
+    bool is_part = false;
+    FSDP_TRY(fsdp_check_not_replaced(to, path, "converted"));
+    char *target = realpath(to, NULL);
+    const fsdp_status status =
+        target ? fsdp_source_has_file(source, target, &is_part) : FSDP_OK; /* NULL: a new target */
+    free(target); /* realpath() allocated it, not fsdp_calloc() */
+    FSDP_TRY(status);
+    if (is_part)
         return fsdp_error(FSDP_ERR_INVALID, "%s: it is a part of what is converted: %s", to, path);
-    return FSDP_OK;
+    return fsdp_check_apart(to, path, "converted");
 }
 
 static bool is_checkpoint_file(const char *name)

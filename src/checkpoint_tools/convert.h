@@ -68,7 +68,8 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
 /* Convert the checkpoint `from` and write the result to `to`, which appears complete or not at all.
  * The checksums of all data that are read are verified.
  *
- * `to` must not be the source, contain it, or be a part of it. An existing `to` needs
+ * `to` must not be the source, contain it, or be a part of it. If the source is a folder, any
+ * existing file or folder in it is a part of it, but `to` may be a new one. An existing `to` needs
  * options->overwrite. An existing directory must also be empty or contain a model or a checkpoint.
  *
  * @return FSDP_ERR_INVALID if `to` does not meet these conditions, or if two items would have the

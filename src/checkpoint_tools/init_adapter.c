@@ -14,6 +14,7 @@
 #include "src/base/io.h"
 #include "src/base/philox.h"
 #include "src/base/svd.h"
+#include "src/checkpoint_tools/apart.h"
 #include "src/checkpoint_tools/merge_adapter.h"
 #include "src/checkpoint_tools/model_folder.h"
 #include "src/hf/hf_dir.h"
@@ -275,11 +276,13 @@ static fsdp_status write_both(void *arg, const char *dir)
 
 /* --- all --- */
 
-static fsdp_status open_all(making *m, const char *model)
+static fsdp_status open_all(making *m, const char *model, const char *adapter)
 {
     if (m->options->lora->use_dora)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "an adapter cannot be both PiSSA's and DoRA's");
     FSDP_TRY(fsdp_pretrained_open(model, false, &m->base));
+    FSDP_TRY(fsdp_check_not_replaced(adapter, m->base.dir, "decomposed"));
+    FSDP_TRY(fsdp_check_not_replaced(m->residual, m->base.dir, "decomposed"));
     FSDP_TRY(fsdp_model_create(&m->base.config, &m->model));
     FSDP_TRY(fsdp_lora_apply(m->model, m->options->lora));
     FSDP_TRY(fsdp_module_parameters(m->model, true, &m->names));
@@ -302,9 +305,7 @@ static void close_all(making *m)
 static fsdp_status check_places(const char *adapter, const char *residual, bool overwrite)
 {
     const fsdp_existing existing = overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE;
-    if (strcmp(adapter, residual) == 0)
-        return fsdp_error(FSDP_ERR_INVALID, "%s: the adapter and the residual need two folders",
-                          adapter);
+    FSDP_TRY(fsdp_check_two_folders(adapter, residual, "the adapter and the residual"));
     FSDP_TRY(fsdp_atomic_directory_check(adapter, existing));
     return fsdp_atomic_directory_check(residual, existing);
 }
@@ -316,7 +317,7 @@ fsdp_status fsdp_init_adapter(const char *model, const char *adapter, const char
     making m = {.options = options, .model_dir = model, .residual = residual};
     fsdp_status status = check_places(adapter, residual, options->overwrite);
     if (status == FSDP_OK)
-        status = open_all(&m, model);
+        status = open_all(&m, model, adapter);
     if (status == FSDP_OK)
         status = fsdp_write_model_folder(adapter, options->overwrite, write_both, &m);
     if (status == FSDP_OK)

@@ -26,7 +26,10 @@ typedef struct fsdp_init_adapter_result {
  * with A = sqrt(S / scaling) V^T and B = U sqrt(S / scaling), where U S V^T are the r largest
  * singular values of a weight W with their vectors. `residual` gets the model with W - scaling B A
  * in the place of W. So `residual` with the adapter computes what `model` computes, up to rounding.
- * The weights of one layer are in memory at a time. Each folder appears complete or not at all. */
+ * The weights of one layer are in memory at a time. Each folder appears complete or not at all.
+ *
+ * @return FSDP_ERR_INVALID if `adapter` or `residual` is the base model's folder or contains it, or
+ *         if one of them is the other one or inside it */
 FSDP_MUST_CHECK fsdp_status fsdp_init_adapter(const char *model, const char *adapter,
                                               const char *residual,
                                               const fsdp_init_adapter_options *options,

@@ -15,6 +15,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/checkpoint_tools/apart.h"
 #include "src/checkpoint_tools/model_folder.h"
 #include "src/checkpoint_tools/too_large.h"
 #include "src/hf/hf_dir.h"
@@ -130,13 +131,16 @@ static fsdp_status check_dora(const merge *m, const part *p)
     return FSDP_OK;
 }
 
-static fsdp_status open_all(merge *m)
+static fsdp_status open_all(merge *m, const char *to)
 {
     for (size_t i = 0; i < m->n_parts; i++)
         FSDP_TRY(fsdp_lora_file_read(m->parts[i].dir, &m->parts[i].file));
     for (size_t i = 0; i < m->n_parts; i++)
         FSDP_TRY(check_dora(m, &m->parts[i]));
+    for (size_t i = 0; i < m->n_parts; i++)
+        FSDP_TRY(fsdp_check_not_replaced(to, m->parts[i].dir, "merged"));
     FSDP_TRY(open_base(m));
+    FSDP_TRY(fsdp_check_not_replaced(to, m->base.dir, "merged"));
     FSDP_TRY(fsdp_lora_fit_head(m->parts[0].dir, &m->base.config));
     for (size_t i = 0; i < m->n_parts; i++)
         FSDP_TRY(open_part(m, &m->parts[i]));
@@ -661,7 +665,7 @@ fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters, 
         const double weight = options->weights ? options->weights[i] : 1.0;
         m.parts[i] = (part){.dir = adapters[i], .weight = options->subtract ? -weight : weight};
     }
-    fsdp_status status = open_all(&m);
+    fsdp_status status = open_all(&m, to);
     if (status == FSDP_OK)
         status = list_outputs(&m);
     if (status == FSDP_OK)

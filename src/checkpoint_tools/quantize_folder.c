@@ -13,6 +13,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/checkpoint_tools/apart.h"
 #include "src/checkpoint_tools/model_folder.h"
 #include "src/checkpoint_tools/too_large.h"
 #include "src/hf/hf_dir.h"
@@ -490,9 +491,10 @@ static fsdp_status check_form(const folder_run *run, const char *from)
     return FSDP_OK;
 }
 
-static fsdp_status open_model(folder_run *run, const char *from)
+static fsdp_status open_model(folder_run *run, const char *from, const char *to)
 {
     FSDP_TRY(fsdp_pretrained_open(from, false, &run->base));
+    FSDP_TRY(fsdp_check_apart(to, run->base.dir, "converted"));
     FSDP_TRY(check_form(run, from));
     FSDP_TRY(fsdp_model_create(&run->base.config, &run->model));
     FSDP_TRY(fsdp_quantize_check_files(run->model, run->base.weights,
@@ -537,7 +539,7 @@ fsdp_status fsdp_quantize_folder(const char *from, const char *to,
 {
     folder_run run = {.options = options, .result = result};
     *result = (fsdp_quantize_folder_result){0};
-    fsdp_status status = open_model(&run, from);
+    fsdp_status status = open_model(&run, from, to);
     if (status == FSDP_OK)
         status = list_outputs(&run);
     if (status == FSDP_OK)

@@ -29,7 +29,8 @@ typedef struct fsdp_quantize_folder_result {
 } fsdp_quantize_folder_result;
 
 /* Write the folder `to` from the Hugging Face folder or hub name `from`. The folder appears
- * complete or not at all. Return FSDP_ERR_INVALID if options->quantize is set and `from` has
+ * complete or not at all. `to` must not be `from`, contain it, or exist inside it. Return
+ * FSDP_ERR_INVALID if this is not so, if options->quantize is set and `from` has
  * weights in NF4 already, or if options->quantize is NULL and `from` has no weights in NF4. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_folder(const char *from, const char *to,
                                                  const fsdp_quantize_folder_options *options,

@@ -16,6 +16,16 @@ static const fsdp_option table[] = {
      .help = "fail unless the losses of all common steps are bit for bit the same"},
 };
 
+static fsdp_status check_count(void *target, const fsdp_options *options)
+{
+    int count;
+    char **files = fsdp_options_positional(options, &count);
+    if (((const compare_config *)target)->same_losses && count < 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--same-losses needs two runs or more: there is only %s", files[0]);
+    return FSDP_OK;
+}
+
 static const fsdp_options_spec spec = {
     .program = "fsdp compare",
     .usage = "RUN... [--same-losses]",
@@ -30,6 +40,7 @@ static const fsdp_options_spec spec = {
     .count = FSDP_LENGTH(table),
     .positional = "RUN...",
     .min_positional = 1,
+    .check = check_count,
 };
 
 int fsdp_cmd_compare(int argc, char **argv)
@@ -42,13 +53,8 @@ int fsdp_cmd_compare(int argc, char **argv)
     int count;
     char **files = fsdp_options_positional(options, &count);
     fsdp_compare_losses losses = FSDP_LOSSES_SAME;
-    fsdp_status status =
-        config.same_losses && count < 2
-            ? fsdp_error(FSDP_ERR_INVALID, "--same-losses needs two runs or more: there is only %s",
-                         files[0])
-            : fsdp_compare_runs((const char *const *)files, (size_t)count, stdout, &losses);
     code = FSDP_EXIT_OK;
-    if (status != FSDP_OK)
+    if (fsdp_compare_runs((const char *const *)files, (size_t)count, stdout, &losses) != FSDP_OK)
         code = fsdp_cli_failed(spec.program);
     else if (config.same_losses && losses != FSDP_LOSSES_SAME)
         code = FSDP_EXIT_FAILURE;

@@ -85,9 +85,10 @@ static const fsdp_options_spec write_spec = {
 
 /* Set *config to the new configuration, which the caller owns. Ask the questions or, without
  * questions, take the answers `given` [n] and defaults. Without questions and without --overwrite,
- * also check that no value of the file `path` is lost. */
+ * also check that no value of the file `path` is lost. After a failure, set *misused if the answers
+ * on the command line are wrong. */
 static fsdp_status answer(const write_options *o, const char *const *given, size_t n,
-                          const char *path, fsdp_yaml *config)
+                          const char *path, fsdp_yaml *config, bool *misused)
 {
     const bool to_stdout = strcmp(path, "-") == 0, asks = !o->defaults && n == 0;
     const fsdp_menu_io io = {.in = stdin,
@@ -98,6 +99,7 @@ static fsdp_status answer(const write_options *o, const char *const *given, size
     if (!to_stdout)
         FSDP_TRY(fsdp_config_read_replaced(path, &old));
     fsdp_status status = fsdp_accelerate_ask(given, n, asks ? &io : NULL, config);
+    *misused = !asks && (status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED);
     if (status == FSDP_OK && !asks && !o->overwrite) {
         status = fsdp_config_check_replaced(&old, config, path, given, n);
         if (status != FSDP_OK)
@@ -108,10 +110,10 @@ static fsdp_status answer(const write_options *o, const char *const *given, size
 }
 
 static fsdp_status write_answers(const write_options *o, const char *const *given, size_t n,
-                                 const char *path)
+                                 const char *path, bool *misused)
 {
     fsdp_yaml config = {0};
-    FSDP_TRY(answer(o, given, n, path, &config));
+    FSDP_TRY(answer(o, given, n, path, &config, misused));
     fsdp_status status = FSDP_OK;
     if (strcmp(path, "-") == 0) {
         char *text = fsdp_yaml_print(&config);
@@ -136,6 +138,7 @@ int fsdp_config_write(int argc, char **argv)
     if (code != FSDP_CLI_RUN)
         return code;
     int n;
+    bool misused = false;
     char **given = fsdp_options_positional(options, &n);
     char *path = config.config_file ? fsdp_strdup(config.config_file) : NULL;
     fsdp_status status = FSDP_OK;
@@ -144,8 +147,10 @@ int fsdp_config_write(int argc, char **argv)
     else if (!path)
         status = fsdp_error_nomem();
     if (status == FSDP_OK)
-        status = write_answers(&config, (const char *const *)given, (size_t)n, path);
-    code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(write_spec.program);
+        status = write_answers(&config, (const char *const *)given, (size_t)n, path, &misused);
+    code = status == FSDP_OK ? FSDP_EXIT_OK
+           : misused         ? fsdp_cli_misused(write_spec.program)
+                             : fsdp_cli_failed(write_spec.program);
     fsdp_free(path);
     fsdp_options_destroy(options);
     return code;
@@ -176,6 +181,21 @@ static const fsdp_option convert_table[] = {
      .help = "replace an existing --output-file, or without one FILE itself"},
 };
 
+static fsdp_status check_convert(void *target, const fsdp_options *options)
+{
+    const convert_options *o = target;
+    const char *from;
+    FSDP_TRY(fsdp_config_named_file(options, o->config_file, &from));
+    if (!from)
+        return fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+    if (!o->output_file && !o->overwrite)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--output-file is missing: the file to write, or --overwrite, which "
+                          "replaces %s",
+                          from);
+    return FSDP_OK;
+}
+
 static const fsdp_options_spec convert_spec = {
     .program = "fsdp config convert",
     .usage = "FILE --output_file FILE | FILE --overwrite",
@@ -187,6 +207,7 @@ static const fsdp_options_spec convert_spec = {
     .count = FSDP_LENGTH(convert_table),
     .positional = "FILE",
     .max_positional = 1,
+    .check = check_convert,
 };
 
 static void say(void *context, const char *message)
@@ -200,11 +221,6 @@ static fsdp_status convert(const char *from, const convert_options *o)
     const char *to = o->output_file ? o->output_file : from;
     const bool to_stdout = strcmp(to, "-") == 0;
     fsdp_yaml config = {0};
-    if (!o->output_file && !o->overwrite)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--output-file is missing: the file to write, or --overwrite, which "
-                          "replaces %s",
-                          from);
     if (!to_stdout && !o->overwrite && fsdp_path_exists(to))
         return fsdp_error(FSDP_ERR_INVALID, "--output-file %s exists; --overwrite replaces it", to);
     FSDP_TRY(fsdp_yaml_read(from, &config));
@@ -232,9 +248,7 @@ int fsdp_config_convert(int argc, char **argv)
     const char *from;
     fsdp_status status = fsdp_config_named_file(options, config.config_file, &from);
     if (status == FSDP_OK)
-        status =
-            from ? convert(from, &config)
-                 : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+        status = convert(from, &config);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(convert_spec.program);
     fsdp_options_destroy(options);
     return code;
@@ -251,6 +265,12 @@ static const fsdp_option update_table[] = {
      .help = "the file to bring up to date"},
 };
 
+static fsdp_status check_update(void *target, const fsdp_options *options)
+{
+    const char *path;
+    return fsdp_config_named_file(options, ((const write_options *)target)->config_file, &path);
+}
+
 static const fsdp_options_spec update_spec = {
     .program = "fsdp config update",
     .usage = "[--config_file FILE]",
@@ -262,6 +282,7 @@ static const fsdp_options_spec update_spec = {
     .count = FSDP_LENGTH(update_table),
     .positional = "FILE",
     .max_positional = 1,
+    .check = check_update,
 };
 
 static fsdp_status update(const char *path)

@@ -127,11 +127,11 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-static bool is_interactive(const generate_config *c)
+static bool is_interactive(const generate_config *c, const fsdp_options *options)
 {
     const fsdp_generate_config *run = &c->run;
     int n;
-    fsdp_options_positional(c->options, &n);
+    fsdp_options_positional(options, &n);
     return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
 }
 
@@ -189,6 +189,20 @@ static fsdp_status check_output(const generate_config *config)
     return FSDP_OK;
 }
 
+/* Check the options of an interactive conversation. */
+static fsdp_status check_interactive(const generate_config *config)
+{
+    if (config->json || config->output)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--%s is for prompts; --chat without texts is a conversation in the "
+                          "terminal",
+                          config->json ? "json" : "output");
+    if (config->run.task_prefix && *config->run.task_prefix)
+        return fsdp_error(FSDP_ERR_INVALID, "--task-prefix is put before texts, not before what is "
+                                            "written in a conversation");
+    return FSDP_OK;
+}
+
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     generate_config *config = target;
@@ -199,6 +213,8 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     if (config->stream && (config->json || config->output))
         return fsdp_error(FSDP_ERR_INVALID, "--stream prints a text; it does not go with --%s",
                           config->json ? "json" : "output");
+    if (is_interactive(config, options))
+        FSDP_TRY(check_interactive(config));
     return fsdp_check_device_option(options, config->run.device, false);
 }
 
@@ -373,21 +389,6 @@ static fsdp_status read_line(void *terminal, char **line)
     return status;
 }
 
-/* Check the options for an interactive conversation, and set the function that reads its lines. */
-static fsdp_status set_terminal(generate_config *config)
-{
-    if (config->json || config->output)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--%s is for prompts; --chat without texts is a conversation in the "
-                          "terminal",
-                          config->json ? "json" : "output");
-    if (config->run.task_prefix && *config->run.task_prefix)
-        return fsdp_error(FSDP_ERR_INVALID, "--task-prefix is put before texts, not before what is "
-                                            "written in a conversation");
-    config->run.read_line = read_line;
-    return FSDP_OK;
-}
-
 /* Commit the output file, or discard it if `status` is not FSDP_OK. */
 static fsdp_status close_output(generate_config *config, fsdp_status status)
 {
@@ -451,8 +452,8 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     config->run.seed = (uint64_t)config->seed;
     config->run.keep_ids = config->json || config->output;
     fsdp_status status = FSDP_OK;
-    if (is_interactive(config))
-        status = set_terminal(config);
+    if (is_interactive(config, config->options))
+        config->run.read_line = read_line;
     else if (config->output && fsdp_group_rank(group) == 0)
         status = fsdp_atomic_file_begin(config->output, 0, &config->file);
     config->run.part = config->stream || config->run.read_line ? print_part : NULL;

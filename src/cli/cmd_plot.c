@@ -42,25 +42,13 @@ static const fsdp_option table[] = {
      .help = "height of the picture"},
 };
 
-static const fsdp_options_spec spec = {
-    .program = "fsdp plot",
-    .usage = "RUN... [-o loss.png] [options]",
-    .summary =
-        "Draw training loss, validation loss and learning rate of one or several runs, also "
-        "while they run. A run is a file of 'fsdp train --metrics FILE', a metrics.csv, an "
-        "event file of TensorBoard, or a folder with either, such as --logging-dir or --output.",
-    .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n  fsdp plot out1 "
-                "out2/runs/Nov27_08-49-00_host -o both.svg\n",
-    .table = table,
-    .count = FSDP_LENGTH(table),
-    .positional = "RUN...",
-    .min_positional = 1,
-};
-
 /* Check that a picture can be written to --output. A user who types `-o a.jsonl b.jsonl` has
  * forgotten the name of the picture, so names of metrics files are refused. */
-static fsdp_status check_output(const char *output, char *const *files, int count)
+static fsdp_status check_output(void *target, const fsdp_options *options)
 {
+    const char *output = ((const plot_config *)target)->output;
+    int count;
+    char **files = fsdp_options_positional(options, &count);
     const char *end = strrchr(output, '.');
     if (end && (strcmp(end, ".jsonl") == 0 || strcmp(end, ".csv") == 0))
         return fsdp_error(FSDP_ERR_INVALID,
@@ -77,6 +65,22 @@ static fsdp_status check_output(const char *output, char *const *files, int coun
     return fsdp_train_file_check("output", output, FSDP_TRAIN_FILE_PICTURE);
 }
 
+static const fsdp_options_spec spec = {
+    .program = "fsdp plot",
+    .usage = "RUN... [-o loss.png] [options]",
+    .summary =
+        "Draw training loss, validation loss and learning rate of one or several runs, also "
+        "while they run. A run is a file of 'fsdp train --metrics FILE', a metrics.csv, an "
+        "event file of TensorBoard, or a folder with either, such as --logging-dir or --output.",
+    .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n  fsdp plot out1 "
+                "out2/runs/Nov27_08-49-00_host -o both.svg\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "RUN...",
+    .min_positional = 1,
+    .check = check_output,
+};
+
 int fsdp_cmd_plot(int argc, char **argv)
 {
     plot_config config = {0};
@@ -88,10 +92,8 @@ int fsdp_cmd_plot(int argc, char **argv)
     char **files = fsdp_options_positional(options, &count);
     fsdp_plot_options plot = {
         .title = config.title, .width = config.width, .height = config.height, .notes = stderr};
-    fsdp_status status = check_output(config.output, files, count);
-    if (status == FSDP_OK)
-        status = fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output);
-    if (status != FSDP_OK) {
+    if (fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output) !=
+        FSDP_OK) {
         code = fsdp_cli_failed(spec.program);
     } else {
         printf("%s\n", config.output);

@@ -141,8 +141,12 @@ static void derive(void *target, const fsdp_options *options)
     c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
     c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
     c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
-    c->asked_for.max_source_length = fsdp_options_given(options, "max-source-length");
-    c->asked_for.max_target_length = fsdp_options_given(options, "max-target-length");
+    c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
+    c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
+    c->given.max_source_length =
+        c->task == FSDP_TASK_SEQ2SEQ && fsdp_options_given(options, "max-source-length");
+    c->given.max_target_length =
+        c->task == FSDP_TASK_SEQ2SEQ && fsdp_options_given(options, "max-target-length");
     c->asked_for.max_seq_length = fsdp_options_asked_for(options, "max-seq-length");
     c->asked_for.seed = fsdp_options_asked_for(options, "seed");
     c->asked_for.rows = fsdp_options_asked_for(options, "rows");

@@ -49,7 +49,7 @@ static int start_ranks(int n, int argc, char **argv)
     char *added[ADDED] = {launch, flag, number, file, none};
     char **words = fsdp_calloc((size_t)argc + ADDED + 1, sizeof *words);
     if (!words)
-        return FSDP_EXIT_FAILURE;
+        return fsdp_cli_failed(fsdp_train_options()->program);
     snprintf(number, sizeof number, "%d", n);
     memcpy(words, added, sizeof added);
     memcpy(words + ADDED, argv, (size_t)argc * sizeof *words);

@@ -60,6 +60,12 @@ static const fsdp_option table[] = {
      .help = "with --model: tokens of a row"},
 };
 
+static fsdp_status check(void *target, const fsdp_options *options)
+{
+    const char *path;
+    return fsdp_config_named_file(options, ((const explain_options *)target)->config_file, &path);
+}
+
 static const fsdp_options_spec spec = {
     .program = "fsdp config explain",
     .usage = "[FILE] [--model DIR]",
@@ -72,6 +78,7 @@ static const fsdp_options_spec spec = {
     .count = FSDP_LENGTH(table),
     .positional = "FILE",
     .max_positional = 1,
+    .check = check,
 };
 
 /* ---- planning the training of a model ---- */

@@ -52,6 +52,9 @@ static bool is_numeric(const char *host)
            strchr(host, '%'); /* a link-local address with its interface */
 }
 
+/* Look up the addresses of a host, which the caller frees with freeaddrinfo(). Return FSDP_ERR_COMM
+ * if the name server did not answer, so that a later call may succeed, and FSDP_ERR_NOT_FOUND if
+ * the host has no address. */
 static fsdp_status resolve(const char *host, int port, struct addrinfo **found)
 {
     char service[16];
@@ -59,7 +62,8 @@ static fsdp_status resolve(const char *host, int port, struct addrinfo **found)
     snprintf(service, sizeof service, "%d", port);
     const int error = getaddrinfo(host, service, &hints, found);
     if (error)
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: this host has no address: %s", host,
+        return fsdp_error(error == EAI_AGAIN ? FSDP_ERR_COMM : FSDP_ERR_NOT_FOUND,
+                          "%s: this host has no address: %s", host,
                           error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
     return FSDP_OK;
 }
@@ -204,9 +208,11 @@ fsdp_status fsdp_endpoint_connect(const fsdp_endpoint *endpoint, const char *fro
                                   int *fd)
 {
     struct addrinfo *found;
-    FSDP_TRY(resolve(endpoint->host, endpoint->port, &found));
+    const fsdp_status resolved = resolve(endpoint->host, endpoint->port, &found);
     int error = 0;
     *fd = -1;
+    if (resolved != FSDP_OK)
+        return resolved == FSDP_ERR_COMM ? FSDP_OK : resolved;
     for (const struct addrinfo *at = found; at && *fd < 0; at = at->ai_next) {
         *fd = connect_to(at, from, timeout_s);
         error = errno;

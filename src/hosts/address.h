@@ -24,7 +24,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, 
                                                  bool *in_use);
 /* Connect to the endpoint, and set *fd to the socket. Try each address of the host for at most
  * `timeout_s` seconds. If no address accepts the connection, for example because no process listens
- * there yet, set *fd to -1 and return FSDP_OK; fsdp_last_error() then says why. `from` is the
+ * there yet, or if the name server does not answer, set *fd to -1 and return FSDP_OK;
+ * fsdp_last_error() then says why. `from` is the
  * address of this machine from which to connect; NULL: any address.
  * @return FSDP_ERR_NOT_FOUND if the host has no address */
 FSDP_MUST_CHECK fsdp_status fsdp_endpoint_connect(const fsdp_endpoint *endpoint, const char *from,

@@ -191,6 +191,8 @@ static void signalled(first *f, const fsdp_member *from, int number)
     /* A batch system signals all hosts. So ignore the same signal of another host. */
     if (f->signal_number && from != f->signalled && fsdp_clock_s() - f->signalled_s < SAME_SIGNAL_S)
         return;
+    if (f->signal_number && f->stage == STAGE_GATHERING)
+        return; /* there are no ranks to kill, and advance_gathering() ends the job */
     if (f->signal_number && f->stage != STAGE_ENDED) {
         stop_all(f, SIGKILL);
         kill_all(f);

@@ -48,16 +48,17 @@ static bool same_script(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Return true if the file is a program that the system can start: it is executable and its first
- * line names an interpreter. */
-static bool names_interpreter(const char *path)
+/* Return true if the file is a program that the system can start: it is executable, and either its
+ * first line names an interpreter, or it is in the format ELF. */
+static bool is_program(const char *path)
 {
-    char head[2] = "";
+    char head[4] = "";
     FILE *file = access(path, X_OK) == 0 ? fopen(path, "rb") : NULL;
     const size_t n = file ? fread(head, 1, sizeof head, file) : 0;
     if (file)
         fclose(file);
-    return n == sizeof head && head[0] == '#' && head[1] == '!';
+    return (n >= 2 && head[0] == '#' && head[1] == '!') ||
+           (n == 4 && memcmp(head, "\177ELF", 4) == 0);
 }
 
 fsdp_status fsdp_launch_check_script(const char *path, bool no_python)
@@ -65,7 +66,7 @@ fsdp_status fsdp_launch_check_script(const char *path, bool no_python)
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const size_t length = strlen(name);
     const char *command = "train --model DIR --data FILE --output DIR", *example = NULL;
-    if (length < 4 || strcmp(name + length - 3, ".py") != 0 || names_interpreter(path))
+    if (length < 4 || strcmp(name + length - 3, ".py") != 0 || is_program(path))
         return FSDP_OK;
     for (size_t i = 0; i < FSDP_LENGTH(known); i++)
         if (same_script(name, known[i].script)) {

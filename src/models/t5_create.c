@@ -163,7 +163,17 @@ static fsdp_status check_config(const fsdp_t5_config *c)
                              {"num_heads", c->num_heads},
                              {"num_layers", c->num_layers},
                              {"num_decoder_layers", c->num_decoder_layers}};
-    return fsdp_check_dims("T5", dims, FSDP_LENGTH(dims));
+    FSDP_TRY(fsdp_check_dims("T5", dims, FSDP_LENGTH(dims)));
+    /* Otherwise the formula of the buckets would divide by zero. */
+    if (c->relative_attention_num_buckets < 4 ||
+        c->relative_attention_max_distance <= c->relative_attention_num_buckets / 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "T5: relative_attention_num_buckets is %lld, "
+                          "relative_attention_max_distance is %lld: there must be at least 4 "
+                          "buckets, and a distance greater than half their number",
+                          (long long)c->relative_attention_num_buckets,
+                          (long long)c->relative_attention_max_distance);
+    return FSDP_OK;
 }
 
 static void build(builder *b, fsdp_module *root)

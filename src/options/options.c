@@ -1,7 +1,8 @@
 /* Parses the command line and the environment, and applies all sources in order of precedence. The
  * other files of this folder find options by name (options_names.c), convert values
  * (options_value.c), compare flags that are given twice (options_twice.c), read YAML
- * (options_yaml.c), and print help (options_help.c) and configuration (options_print.c). */
+ * (options_yaml.c), add the user's spellings to errors (options_spelling.c), and print help
+ * (options_help.c) and configuration (options_print.c). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,7 +394,8 @@ fsdp_status fsdp_options_check(const fsdp_options *options, void *target)
                               spec->table[i].help);
     if (options->n_positional < spec->min_positional)
         return fsdp_error(FSDP_ERR_INVALID, "an argument is missing: %s", spec->positional);
-    return spec->check ? spec->check(target, options) : FSDP_OK;
+    return spec->check ? fsdp_options_add_spellings(options, spec->check(target, options))
+                       : FSDP_OK;
 }
 
 static fsdp_status set_all(fsdp_options *options, command_line *line, void *target)

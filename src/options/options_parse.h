@@ -102,6 +102,10 @@ bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
  * valid. */
 fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,
                                      size_t n_given);
+/* If `status` is an error, look for the names of options in its message. At the end of the message,
+ * say how the user gave each of them, unless this was a flag of that name: "--eval_steps gives
+ * --evaluation-steps" or "batch in run.yaml:7 gives --batch-size". Return `status`. */
+fsdp_status fsdp_options_add_spellings(const fsdp_options *options, fsdp_status status);
 /* Return the reason why option `i` has no effect, or NULL if there is none. An option whose field
  * `no_effect` is set always has a reason, even if it was not given. Any other option has a reason
  * only if the user asks for the option (fsdp_options_asked_for()) and spec->without_effect() has

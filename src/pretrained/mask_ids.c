@@ -153,10 +153,7 @@ static fsdp_status read_folder(const char *dir, int64_t vocab_size, fsdp_mask_id
  * file `path`. The caller frees the result. */
 static char *folder_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    if (fsdp_path_is_directory(path))
-        return fsdp_strdup(path);
-    return slash ? fsdp_strdup_printf("%.*s", (int)(slash - path), path) : fsdp_strdup(".");
+    return fsdp_path_is_directory(path) ? fsdp_strdup(path) : fsdp_path_parent(path);
 }
 
 fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir, int64_t vocab_size,

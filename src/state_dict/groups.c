@@ -377,9 +377,12 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
 
 /* Return true if every version of torch, or of schedulefree, writes this option. Some versions of
  * torch lack "foreach", "maximize", or "decoupled_weight_decay", which distinguishes AdamW from
- * Adam. Some versions of schedulefree lack "scheduled_lr", which no step reads. */
-static bool is_in_every_version(const field *f)
+ * Adam. Some versions of schedulefree lack "scheduled_lr", which no step reads. torch's Muon has
+ * neither "betas" nor "use_adamw", because its AdamW is a separate optimizer. */
+static bool is_in_every_version(const field_table *table, const field *f)
 {
+    if (table->fields == muon && (f->kind == PAIR || strcmp(f->name, "use_adamw") == 0))
+        return false;
     return (f->kind <= FLAG && strcmp(f->name, "scheduled_lr") != 0) ||
            strcmp(f->name, "amsgrad") == 0;
 }
@@ -392,7 +395,7 @@ const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *grou
         char *fqn = fsdp_strdup_printf("%s.%s", group, table->fields[i].name);
         const bool there = !fqn || fsdp_state_dict_find(dict, fqn);
         fsdp_free(fqn);
-        if (!there && is_in_every_version(&table->fields[i]))
+        if (!there && is_in_every_version(table, &table->fields[i]))
             return table->fields[i].name;
     }
     return NULL;

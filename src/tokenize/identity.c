@@ -116,10 +116,8 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     /* --block-size is not in the list: it has an effect only after all rows are tokenized. */
     /* If the option was not given, store 0, not its default: rows of ids are cut only if the option
      * was given. */
-    set_number(root, "--max-source-length",
-               c->asked_for.max_source_length ? c->max_source_length : 0);
-    set_number(root, "--max-target-length",
-               c->asked_for.max_target_length ? c->max_target_length : 0);
+    set_number(root, "--max-source-length", c->given.max_source_length ? c->max_source_length : 0);
+    set_number(root, "--max-target-length", c->given.max_target_length ? c->max_target_length : 0);
     set_number(root, "--validation-fraction", c->validation_fraction);
     set_number(root, "--seed", c->validation_fraction > 0 ? (double)c->seed : 0);
 }

@@ -55,9 +55,9 @@ static void set_lengths(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
     rows->max_length = c->max_seq_length;
     if (c->task != FSDP_TASK_SEQ2SEQ)
         return;
-    if (c->asked_for.max_source_length)
+    if (c->given.max_source_length)
         rows->max_source_length = c->max_source_length;
-    if (c->asked_for.max_target_length)
+    if (c->given.max_target_length)
         rows->max_target_length = c->max_target_length;
 }
 

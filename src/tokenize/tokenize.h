@@ -52,6 +52,11 @@ typedef struct fsdp_tokenize_config {
         bool rows, min_frequency, special_tokens, words;
         bool journal_bytes;
     } asked_for;
+    /* The task is seq2seq, and the user gave these limits, perhaps in an environment variable. If a
+     * limit was not given, only texts are cut, to its default. */
+    struct {
+        bool max_source_length, max_target_length;
+    } given;
 } fsdp_tokenize_config;
 
 /* Run `fsdp tokenize`. Print messages for the user to `out`. Return FSDP_ERR_STATE if the run was

@@ -151,10 +151,11 @@ fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours, int64_t **
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         const char *rest = "";
         int64_t step = fsdp_checkpoint_step_of_name(names[i], &rest);
-        char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
+        if (step < 0 || *rest)
+            continue;
+        char *path = fsdp_path_join(folder, names[i]);
         bool yes = false;
-        if (path)
-            status = is_usable(path, ours, &yes);
+        status = path ? is_usable(path, ours, &yes) : FSDP_ERR_NOMEM;
         if (yes)
             found[(*n)++] = step;
         fsdp_free(path);

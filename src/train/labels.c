@@ -266,9 +266,10 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
         return find_lists(t, &known, &options, found);
     FSDP_TRY(fsdp_labels_find(c->data, &options, &labels));
     choose_labels(c, &known, &labels);
-    if (labels.names && check_count(c, &labels) != FSDP_OK) {
+    const fsdp_status status = labels.names ? check_count(c, &labels) : FSDP_OK;
+    if (status != FSDP_OK) {
         fsdp_found_labels_fini(&labels);
-        return FSDP_ERR_INVALID;
+        return status;
     }
     *found = labels;
     if (found->classes)

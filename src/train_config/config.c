@@ -41,11 +41,35 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
                       c->wikihow_cleaning ? "its texts as they are" : "--max-seq-length");
 }
 
+/* Return true if the user gave the option, or if the configuration was not made from options. */
+static bool is_given(const fsdp_train_config *c, const char *option)
+{
+    return !c->options || fsdp_options_given(c->options, option);
+}
+
+/* Check that the last learning rate is not above the first one. The user may have given only one of
+ * them. */
+static fsdp_status check_last_rate(const fsdp_train_config *c, fsdp_task task)
+{
+    if (c->min_lr <= c->lr || c->relative_step) /* fsdp_train_check_optimizer() refuses both */
+        return FSDP_OK;
+    if (!is_given(c, "min-lr"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--lr %g is below %g, the last rate of --lr-schedule polynomial, which "
+                          "is transformers' lr_end: give --min-lr, a last rate below --lr",
+                          c->lr, c->min_lr);
+    if (!is_given(c, "lr"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--min-lr %g is above the learning rate, which is %g for %s if --lr is "
+                          "not given",
+                          c->min_lr, c->lr, fsdp_train_task_name(task));
+    return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
+}
+
 static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
 {
     FSDP_TRY(check_pair_options(c, task));
-    if (c->min_lr > c->lr)
-        return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
+    FSDP_TRY(check_last_rate(c, task));
     if (task == FSDP_TASK_CLASSIFICATION && c->target_column)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--target-column: classification has --label-column, and "
@@ -92,7 +116,8 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
 {
     fsdp_train_complete(c, task);
     fsdp_train_complete_schedule(c, task);
-    return check_task(c, task);
+    const fsdp_status status = check_task(c, task);
+    return c->options ? fsdp_options_add_spellings(c->options, status) : status;
 }
 
 static fsdp_status check_labels(const fsdp_train_config *c)
@@ -394,8 +419,8 @@ static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *
     if (c->run_validation && !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--run-validation needs --validation-data");
     if (c->evaluation_steps > 0 && !c->run_validation)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--evaluation-steps needs --validation-data and --run-validation");
+        return fsdp_error(FSDP_ERR_INVALID, "--%s needs --validation-data and --run-validation",
+                          c->eval_step_interval > 0 ? "eval-step-interval" : "evaluation-steps");
     if (c->generate_examples > 0 && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples needs --validation-data and --run-validation");
@@ -436,7 +461,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));
-    FSDP_TRY(fsdp_train_lora_check(c));
+    FSDP_TRY(fsdp_train_lora_check(c, options));
     FSDP_TRY(fsdp_train_float8_check(c, options));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));

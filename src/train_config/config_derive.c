@@ -70,11 +70,6 @@ static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
         c->transformer_layer_cls_to_wrap = (fsdp_option_list){0};
 }
 
-bool fsdp_train_reshards(int strategy)
-{
-    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
-}
-
 /* Return the variant of `strategy` that reshards parameters after forward if `on` is true, or the
  * variant that keeps them gathered if `on` is false. NO_SHARD has no variants and is returned
  * unchanged. */

@@ -18,5 +18,3 @@ void fsdp_train_complete_schedule(fsdp_train_config *config, fsdp_task task);
 bool fsdp_train_given_task(const fsdp_train_config *config, fsdp_task *task);
 /* Return true if an option has a value that has an effect only with activation checkpointing. */
 bool fsdp_train_says_checkpointing(const fsdp_train_config *config);
-/* Return true if the strategy reshards parameters after forward. */
-bool fsdp_train_reshards(int strategy);

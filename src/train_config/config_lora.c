@@ -7,13 +7,24 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/lora/targets.h"
 
 bool fsdp_train_has_lora(const fsdp_train_config *c)
 {
     return c->lora_r > 0;
 }
 
-fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
+fsdp_status fsdp_train_check_lora_alpha(const fsdp_train_config *c, const fsdp_options *options)
+{
+    if (c->lora_alpha != 0.0 || !fsdp_options_given(options, "lora-alpha"))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--lora-alpha 0: the update is multiplied by alpha / r, so the adapter would "
+                      "never change anything: give another number, or leave it out for %d",
+                      FSDP_LORA_DEFAULT_ALPHA);
+}
+
+fsdp_status fsdp_train_lora_check(const fsdp_train_config *c, const fsdp_options *options)
 {
     const struct {
         const char *flag;
@@ -44,6 +55,8 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
             return fsdp_error(
                 FSDP_ERR_INVALID, "%s: has no effect without --lora-r, the rank of a new adapter%s",
                 flags[i].flag, c->adapter ? "; --adapter takes it from adapter_config.json" : "");
+    if (fsdp_train_has_lora(c))
+        FSDP_TRY(fsdp_train_check_lora_alpha(c, options));
     FSDP_TRY(fsdp_quantize_flags_check(&c->quantize, c->param_dtype));
     if (c->quantize.load_in_4bit && !c->adapter && !fsdp_train_has_lora(c))
         return fsdp_error(FSDP_ERR_INVALID,

@@ -21,5 +21,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_lora_init(fsdp_train_lora *lora,
                                                  const fsdp_train_config *config);
 void fsdp_train_lora_fini(fsdp_train_lora *lora);
 /* Return FSDP_ERR_INVALID if a flag that describes a new adapter is given without --lora-r, or if
- * both --lora-r and --adapter are given. Also check the flags for weights in 4 bits. */
-FSDP_MUST_CHECK fsdp_status fsdp_train_lora_check(const fsdp_train_config *config);
+ * both --lora-r and --adapter are given. Also check --lora-alpha and the flags for weights in 4
+ * bits. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_lora_check(const fsdp_train_config *config,
+                                                  const fsdp_options *options);
+/* Return FSDP_ERR_INVALID if the user gave --lora-alpha 0. In fsdp_train_config, 0 means that the
+ * option was not given. In PEFT, the update of such an adapter is always zero. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_check_lora_alpha(const fsdp_train_config *config,
+                                                        const fsdp_options *options);

@@ -83,18 +83,19 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
     return FSDP_OK;
 }
 
-static fsdp_status check_sgd(const fsdp_train_config *c)
+static fsdp_status check_sgd(const fsdp_train_config *c, const fsdp_options *options)
 {
-    if (c->optimizer == FSDP_OPTIMIZER_MUON && c->dampening == 0)
-        return FSDP_OK; /* fsdp_muon_add_group() checks the momentum */
-    if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
+    const bool sgd = c->optimizer == FSDP_OPTIMIZER_SGD;
+    const bool muon = c->optimizer == FSDP_OPTIMIZER_MUON; /* fsdp_muon_add_group() checks more */
+    if (!sgd && !muon && fsdp_options_asked_for(options, "momentum"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--momentum is for --optimizer sgd and muon; adamw and adam have "
                           "--beta1");
-    if (c->optimizer != FSDP_OPTIMIZER_SGD && (c->nesterov || c->dampening != 0))
-        return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer sgd",
-                          c->nesterov ? "nesterov" : "dampening");
-    if (c->nesterov && (c->momentum == 0 || c->dampening != 0))
+    if (!sgd && !muon && c->nesterov && fsdp_options_asked_for(options, "nesterov"))
+        return fsdp_error(FSDP_ERR_INVALID, "--nesterov is for --optimizer sgd and muon");
+    if (!sgd && fsdp_options_asked_for(options, "dampening"))
+        return fsdp_error(FSDP_ERR_INVALID, "--dampening is for --optimizer sgd");
+    if (sgd && c->nesterov && (c->momentum == 0 || c->dampening != 0))
         return fsdp_error(FSDP_ERR_INVALID, "--nesterov needs --momentum and no --dampening");
     return FSDP_OK;
 }
@@ -149,7 +150,7 @@ fsdp_status fsdp_train_ns_coefficients(const fsdp_train_config *c, double coeffi
 fsdp_status fsdp_train_check_optimizer(const fsdp_train_config *c, const fsdp_options *options)
 {
     double coefficients[3];
-    FSDP_TRY(check_sgd(c));
+    FSDP_TRY(check_sgd(c, options));
     FSDP_TRY(check_adafactor(c, options));
     FSDP_TRY(check_schedule_free(c));
     FSDP_TRY(fsdp_train_ns_coefficients(c, coefficients));

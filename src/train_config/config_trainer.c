@@ -44,15 +44,17 @@ static fsdp_status check_whole(const char *option, double steps)
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %g is neither a whole number of steps nor, below 1, a fraction of all steps", option,
-        steps);
+        "--%s %.15g is neither a whole number of steps nor, below 1, a fraction of all steps",
+        option, steps);
 }
 
 fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 {
     FSDP_TRY(check_whole("warmup-steps", c->warmup_steps));
-    FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
+    /* evaluation_steps may have been derived from eval_step_interval or logging_steps. */
     FSDP_TRY(check_whole("logging-steps", c->logging_steps));
+    FSDP_TRY(check_whole("eval-step-interval", c->eval_step_interval));
+    FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
     return check_whole("save-steps", c->save_steps);
 }
 
@@ -284,6 +286,11 @@ static fsdp_words read_words(const char *text)
     return words;
 }
 
+bool fsdp_train_reshards(int strategy)
+{
+    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
+}
+
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!c->fsdp)
@@ -296,8 +303,24 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
         return;
     c->sharding_strategy = words.strategy;
     if (!fsdp_train_set_by_user(options, "reshard-after-forward"))
-        c->reshard_after_forward = words.strategy == FSDP_SHARDING_FULL_SHARD ||
-                                   words.strategy == FSDP_SHARDING_HYBRID_SHARD;
+        c->reshard_after_forward = fsdp_train_reshards(words.strategy);
+}
+
+/* Check that --reshard-after-forward, --shard-size and --replicas have not changed the strategy
+ * that a word of --fsdp names. full_shard may be changed: it is also the word that only turns FSDP
+ * on. */
+static fsdp_status check_fsdp_strategy(const fsdp_train_config *c, const fsdp_options *options,
+                                       int strategy)
+{
+    const bool reshards = fsdp_train_set_by_user(options, "reshard-after-forward") &&
+                          fsdp_train_reshards(strategy) != (c->reshard_after_forward != 0);
+    if (strategy < 0 || strategy == FSDP_SHARDING_FULL_SHARD ||
+        (strategy == c->sharding_strategy && !reshards))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "--fsdp %.200s contradicts --%s", c->fsdp,
+                      reshards        ? "reshard-after-forward"
+                      : c->shard_size ? "shard-size"
+                                      : "replicas");
 }
 
 static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *options)
@@ -315,7 +338,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
         return fsdp_error(
             FSDP_ERR_INVALID, "--fsdp %.200s contradicts --sharding-strategy %s", c->fsdp,
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
-    return FSDP_OK;
+    return check_fsdp_strategy(c, options, words.strategy);
 }
 
 /* ---- checks ---- */

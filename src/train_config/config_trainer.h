@@ -56,6 +56,8 @@ bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options
  * meaning of the name that the user wrote. */
 void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
 
+/* Return true if the strategy reshards parameters after forward. */
+bool fsdp_train_reshards(int strategy);
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
  * --cpu-offload take precedence if they are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);

@@ -672,3 +672,38 @@ TEST(a_failed_commit_leaves_the_old_directory)
     ASSERT(holds(in_dir(t, "out/theirs"), "1"));
     ASSERT_INT(count_entries(t), 1);
 }
+
+/* Paths of one place are resolved to the same text, whether the place exists or not. */
+TEST(paths_of_one_place_resolve_alike)
+{
+    static const char *const ways[][2] = {{"a", "./a/"},         {"new", "link/../new//"},
+                                          {"a/new", "link/new"}, {"a/x/y", "a/./x/y"},
+                                          {"a", "link"},         {".", "a/.."}};
+    char dir[300], path[400];
+    char *first, *second;
+    snprintf(dir, sizeof dir, "%s", fsdp_test_dir(t));
+    snprintf(path, sizeof path, "%s/a", dir);
+    ASSERT_OK(fsdp_directory_make(path));
+    snprintf(path, sizeof path, "%s/link", dir);
+    ASSERT_INT(symlink("a", path), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, ways[i][0]);
+        ASSERT_OK(fsdp_path_resolve(path, &first));
+        snprintf(path, sizeof path, "%s/%s", dir, ways[i][1]);
+        ASSERT_OK(fsdp_path_resolve(path, &second));
+        ASSERT_STR(first, second);
+        ASSERT(*first == '/');
+        fsdp_free(first);
+        fsdp_free(second);
+    }
+    ASSERT_OK(fsdp_path_resolve("/none.of.these/x", &first));
+    ASSERT_STR(first, "/none.of.these/x");
+    fsdp_free(first);
+    ASSERT_OK(fsdp_path_resolve("/", &first));
+    ASSERT_STR(first, "/");
+    fsdp_free(first);
+    snprintf(path, sizeof path, "%s/file", dir);
+    ASSERT_OK(fsdp_file_write(path, "x", 1));
+    snprintf(path, sizeof path, "%s/file/x", dir);
+    ASSERT_ERROR(fsdp_path_resolve(path, &first), FSDP_ERR_NOT_FOUND, "cannot resolve the path");
+}

@@ -281,6 +281,8 @@ run convert model.pt back --overwrite
 check a_directory_too same model.pt back
 run convert back back --overwrite
 check the_source_is_not_overwritten says 'back: it is, or holds, what is converted'
+run convert back . --overwrite
+check nor_is_the_folder_around_it says '\.: it is, or holds, what is converted: back'
 cp -r hf hf_apart
 for source in hf hf/model.safetensors.index.json; do
     run convert $source hf/model-00002-of-00003.safetensors --overwrite

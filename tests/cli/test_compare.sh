@@ -31,7 +31,7 @@ check what_was_not_measured_is_a_dash shows ' a .* 1\.2500 +\S+ +- '
 check times_and_host_memory_are_shown shows '500\.0 ms .* 1 min 30 s .* 3\.000 MiB'
 
 run "$dir/a.jsonl" --same-losses
-expect one_run_is_not_the_same_as_nothing 1 '--same-losses needs two runs or more: there is only .*a.jsonl'
+expect one_run_is_not_the_same_as_nothing 2 '--same-losses needs two runs or more: there is only .*a.jsonl'
 printf 'kind,step,loss\nstep,1,nan\nstep,2,1\n' >"$dir/nan1.csv"
 printf 'kind,step,loss\nstep,1,-nan\nstep,2,1\n' >"$dir/nan2.csv"
 run "$dir/nan1.csv" "$dir/nan2.csv" --same-losses

@@ -52,7 +52,7 @@ expect overwrite_replaces_the_file 0
 check with_defaults grep -q '^num_processes: 1' kept.yaml
 
 run config -o b.yaml num_proceses=2
-expect a_wrong_key_gets_the_nearest 1 'did you mean num_processes'
+expect a_wrong_key_gets_the_nearest 2 'did you mean num_processes'
 check and_nothing_is_written test ! -e b.yaml
 "$fsdp" config -o b.yaml </dev/null >out 2>err
 rc=$?
@@ -66,7 +66,7 @@ check with_its_boolean grep -qx '  fsdp_reshard_after_forward: false' b.yaml
 train 2 --config b.yaml --max-steps 2
 check it_trains_the_same_way shows 'bfloat16 compute, .*SHARD_GRAD_OP'
 run config convert --config_file a.yaml
-expect without_a_place_nothing_is_written 1 'output-file is missing'
+expect without_a_place_nothing_is_written 2 'output-file is missing'
 run config to-fsdp2 a.yaml -o b.yaml
 expect an_existing_file_is_kept 1 'b.yaml exists'
 run config convert b.yaml -o c.yaml
@@ -113,7 +113,7 @@ printf 'distributed_type: FSDP\nnum_machines: 2\nnum_processes: 4\nmachine_rank:
 for what in explain update convert; do
     cp hybrid.yaml other.yaml
     run config $what hybrid.yaml --config-file other.yaml
-    expect "two_files_are_refused_by_$what" 1 'two files are given: hybrid.yaml, and --config-file other.yaml'
+    expect "two_files_are_refused_by_$what" 2 'two files are given: hybrid.yaml, and --config-file other.yaml'
     cmp -s hybrid.yaml other.yaml && ok "which_${what}_leaves_alone" || bad "which_${what}_leaves_alone" "changed"
 done
 run config explain hybrid.yaml
@@ -127,7 +127,7 @@ run config to-fsdp2 own.yaml -o own2.yaml
 expect a_mesh_of_the_file_is_kept 0 'the parallelism_config that the file has is kept'
 check with_its_sizes grep -q 'dp_replicate_size: 4$' own2.yaml
 run config -o - num_processes=4 use_parallelism_config=yes dp_replicate_size=5 dp_shard_size=3689348814741910324
-expect a_product_that_overflows_is_no_number_of_ranks 1 'dp_replicate_size=5 times dp_shard_size=3689348814741910324 is not num_processes=4'
+expect a_product_that_overflows_is_no_number_of_ranks 2 'dp_replicate_size=5 times dp_shard_size=3689348814741910324 is not num_processes=4'
 # --- what the launcher refuses, explain refuses with the same words ---
 printf 'distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {tp_size: 2}\n' >tp.yaml
 run launch --config_file tp.yaml train --model tiny

@@ -66,7 +66,7 @@ capture sh -c 'printf "hi\n\351\n/system \351\nhi\n" | "$0" generate --model m -
 expect what_is_not_utf8_is_refused 0 '/system: the message is not UTF-8.*; the conversation goes on as it was'
 check and_the_conversation_has_only_the_rest cmp -s out alone
 capture sh -c '"$0" generate --model m --chat --system "$(printf "\351")" </dev/null' "$fsdp"
-refused a_system_message_is_utf8 '--system: .*not UTF-8'
+expect a_system_message_is_utf8 1 '--system: .*not UTF-8'
 
 # --- files ---
 printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "hi"}]}' '{"prompt": [{"role": "user", "content": "hey"}]}' >ask.jsonl
@@ -139,6 +139,8 @@ expect a_missing_column_is_named "1" "rows2.csv: no text in the column 'none'.*'
 # --- what does not fit ---
 run generate --model m --system S hi
 expect options_of_conversations_need_one 2 '--system needs --chat or --messages'
+run generate --model m --chat --json
+expect a_conversation_in_the_terminal_has_no_json 2 '\-\-json is for prompts; --chat without texts is a conversation in the terminal'
 rm m/chat_template.jinja
 run generate --model m --chat hi
 expect a_model_without_a_template_is_named 1 'a conversation needs a chat template; --chat-template takes one'

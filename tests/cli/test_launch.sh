@@ -106,6 +106,13 @@ OMP_NUM_THREADS=5 run -n 2 sh -c 'echo $OMP_NUM_THREADS'
 if [ "$(sort -u "$dir/out")" = 5 ]; then ok omp_num_threads_is_kept_if_set
 else bad omp_num_threads_is_kept_if_set "other output"; fi
 
+cp /bin/sh program.py
+printf 'print(1)\n' >script.py
+chmod +x script.py
+run -n 2 --no-python ./program.py -c :
+expect a_program_may_have_the_name_of_a_script 0
+run -n 2 --no-python ./script.py
+expect but_a_script_needs_an_interpreter 2 'script.py is a Python script that no interpreter is named in'
 run -n 2 --no-python true
 expect a_program_that_is_named_as_a_boolean_runs 0
 run -n 2 --use_fsdp --fsdp_offload_params true sh -c 'echo $FSDP_OFFLOAD_PARAMS'

@@ -122,6 +122,25 @@ expect a_residual_that_would_replace_files_is_refused 1 'taken: the directory ex
 check and_no_adapter_is_left_without_it [ ! -e "$dir/p" ]
 run checkpoint init-adapter "$model" "$dir/p" "$dir/p"
 expect both_in_one_folder_are_refused 1 'the adapter and the residual need two folders'
+for way in "$dir/./p" "$dir/p/" "$dir/p/q"; do
+    run checkpoint init-adapter "$model" "$dir/p" "$way"
+    expect "nor_is_one_in_the_other: ${way#"$dir"}" 1 "$dir/p: the adapter and the residual need two folders"
+    check and_nothing_is_made test ! -e "$dir/p"
+done
+cp -r "$dir/residual" "$dir/base"
+for way in "$dir/base $dir/p $dir/base" "$dir/base $dir/base/. $dir/q" "base p ./base/"; do
+    run checkpoint init-adapter $way --overwrite
+    expect "the_model_itself_is_not_replaced: $way" 1 'base[/.]*: it is, or holds, what is decomposed: .*base'
+done
+check and_stays_as_it_was diff -r "$dir/residual" "$dir/base"
+run checkpoint init-adapter "$model" "$dir/p" "$dir/q" --lora-alpha 0
+expect an_alpha_of_zero_is_an_error 2 '\-\-lora-alpha 0: the update is multiplied by alpha / r'
+cp -r "$dir/one" "$dir/mine"
+run checkpoint merge-adapter "$dir/mine" "$dir/mine" --overwrite
+expect an_adapter_is_not_replaced_by_its_merge 1 'mine: it is, or holds, what is merged'
+run checkpoint merge-adapter "$dir/mine" "$dir/base" --model "$dir/base" --overwrite
+expect nor_is_its_base_model 1 'base: it is, or holds, what is merged'
+check and_both_stay_as_they_were sh -c 'diff -r one mine && diff -r residual base'
 (ulimit -f 100 && run checkpoint init-adapter "$model" "$dir/p" "$dir/q")
 check nothing_is_left_if_the_residual_cannot_be_written [ ! -e "$dir/p" -a ! -e "$dir/q" ]
 run checkpoint init-adapter "$dir/nf4" "$dir/p" "$dir/q"

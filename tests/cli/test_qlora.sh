@@ -65,6 +65,10 @@ for kind in plain double; do
     expect ${kind}_folder_is_trained_without_flags 0
     check ${kind}_folder_gives_the_bits_of_the_flags cmp "$dir/${kind}1/adapter_model.safetensors" "$dir/from_$kind/adapter_model.safetensors"
 done
+cp -r "$dir/nf4_plain" "$dir/itself"
+run checkpoint convert "$dir/itself" itself --dtype float32 --overwrite
+expect a_folder_is_not_converted_to_itself 1 'itself: it is, or holds, what is converted'
+check and_stays_as_it_was diff -r "$dir/nf4_plain" "$dir/itself"
 check config_says_so grep -q '"bnb_4bit_quant_type": "nf4"' "$dir/nf4_double/config.json"
 run checkpoint inspect "$dir/nf4_double"
 expect it_is_inspected 0 'model\.layers\.0\.mlp\.down_proj\.weight\.quant_state\.bitsandbytes__nf4' out

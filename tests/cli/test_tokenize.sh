@@ -203,6 +203,11 @@ refused label_lists_are_for_classes '--label-lists is for --task classification'
 refused problem_types_are_for_classes '--problem-type is for --task classification' --tokenizer llama --data text.txt --output x --problem-type regression
 refused options_of_other_runs '--rows needs --check' --tokenizer llama --data text.txt --output x --rows 3
 refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
+# An environment variable is meant for several commands.
+FSDP_MAX_SOURCE_LENGTH=3 FSDP_MAX_TARGET_LENGTH=3 run tokenize --tokenizer llama --data text.txt --output from_env
+expect but_not_if_the_environment_has_them 0
+run tokenize --tokenizer llama --data text.txt --output without_env
+check and_they_change_nothing sh -c 'for file in from_env/*.arrow from_env/*.bin; do [ ! -e "$file" ] || cmp "$file" "without_env/${file##*/}" || exit 1; done'
 refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd
 check nothing_is_left [ ! -e x -a ! -e x.partial ]
 

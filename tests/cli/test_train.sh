@@ -113,16 +113,16 @@ check memory_by_purpose grep -q 'peak memory .*param .*grad .*optim .*activation
 check one_line_at_the_end grep -Eq '^10 steps, median .* host memory of all ranks .* at most' out
 cp m.jsonl kept.jsonl
 run plot -o new.jsonl m.jsonl
-expect a_picture_is_no_metrics_file 1 'output new.jsonl: that is the name of a metrics file'
+expect a_picture_is_no_metrics_file 2 'output new.jsonl: that is the name of a metrics file'
 run plot -o new.gif m.jsonl
-expect a_picture_has_one_of_three_formats 1 'output: new.gif: a picture is a .png, .svg or .pdf, not a .gif'
+expect a_picture_has_one_of_three_formats 2 'output: new.gif: a picture is a .png, .svg or .pdf, not a .gif'
 ln m.jsonl curve.png
 run plot -o curve.png m.jsonl
-expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files to plot'
+expect what_is_drawn_is_not_drawn_over 2 'output curve.png is one of the files to plot'
 echo notes >notes.md
 cp notes.md notes.png
 run plot -o notes.png m.jsonl
-expect nor_is_what_is_no_picture 1 'output notes\.png: the existing file is not a picture and would be overwritten'
+expect nor_is_what_is_no_picture 2 'output notes\.png: the existing file is not a picture and would be overwritten'
 for flag in '--metrics notes.md:metrics file' '--profile notes.md:profile' '--metrics new.jsonl --plot notes.md:picture'; do
     run train --model tiny --from-config --data ids.jsonl --output o ${flag%%:*}
     expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the existing file is not a ${flag##*:}"

@@ -1,4 +1,6 @@
 /* Lists of hosts, plans of ranks, addresses and secrets. */
+#include <dlfcn.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +12,19 @@
 #include "src/hosts/hostfile.h"
 #include "src/hosts/plan.h"
 #include "tests/hosts/links.h"
+
+static int lookup_error; /* error of getaddrinfo(); 0: that of libc */
+
+/* The library calls this function instead of that of libc, so that a test can choose what the name
+ * server answers. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *address = dlsym(RTLD_NEXT, "getaddrinfo");
+    memcpy(&real, &address, sizeof real); /* ISO C does not allow a conversion by a cast */
+    return lookup_error ? lookup_error : real(name, service, hints, found);
+}
 
 static const char *put(fsdp_test *t, const char *name, const char *text)
 {
@@ -216,9 +231,17 @@ TEST(launchers_connect_where_one_listens)
         close(listener);
     }
     fsdp_endpoint nowhere = {.host = "a.name.that.is.invalid", .port = 1};
-    int fd;
+    int fd = 0;
+    lookup_error = EAI_NONAME;
     ASSERT_ERROR(fsdp_endpoint_connect(&nowhere, NULL, 1, &fd), FSDP_ERR_NOT_FOUND,
                  "has no address");
+    /* If the name server does not answer, a launcher that waits for the first host tries again. */
+    lookup_error = EAI_AGAIN;
+    const fsdp_status status = fsdp_endpoint_connect(&nowhere, NULL, 1, &fd);
+    lookup_error = 0;
+    ASSERT_OK(status);
+    ASSERT_INT(fd, -1);
+    ASSERT(strstr(fsdp_last_error(), "a.name.that.is.invalid: this host has no address"));
 }
 
 TEST(secrets_are_long_and_private)

@@ -215,6 +215,18 @@ for hung in 0 1; do
     finish
     is "a_second_hangup_of_launcher_${hung}_does_not_kill" "$rc0 $rc1 $(sort "$dir/out" | tr '\n' ' ')" "129 129 saved 0 saved 1 "
 done
+# Two signals that arrive together, before all hosts have joined.
+n=1
+port=$((port + 1))
+launch 0 --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20 train
+reads_signals() { grep -qs '^SigBlk:.*[1-9a-f]' "/proc/$(launcher_of 0)/status"; }
+wait_until reads_signals
+kill -STOP "$(launcher_of 0)"
+kill -USR1 "$(launcher_of 0)"
+kill -TERM "$(launcher_of 0)"
+kill -CONT "$(launcher_of 0)"
+finish
+is two_signals_before_all_hosts_have_joined "$rc0" 75
 # A checkpoint that cannot be written is a failure: the batch system must not start the run again.
 if lacks MPI; then skip a_checkpoint_that_fails_after_a_signal "built without MPI"
 elif [ -n "${TSAN_OPTIONS:-}" ]; then

@@ -110,6 +110,18 @@ TEST(a_shape_that_cannot_be_is_refused)
     fsdp_module *model;
     config.t5.num_heads = 0;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "num_heads is 0");
+    /* The formula of the buckets would divide by zero. */
+    config = t5_odd_shape();
+    config.t5.relative_attention_num_buckets = 2;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "relative_attention_num_buckets is 2");
+    config.t5.relative_attention_num_buckets = 8;
+    config.t5.relative_attention_max_distance = 4;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "relative_attention_max_distance is 4");
+    config.t5.relative_attention_max_distance = 5;
+    ASSERT_OK(fsdp_model_create(&config, &model));
+    fsdp_module_destroy(model);
 }
 
 TEST(a_forward_without_a_batch_is_refused)

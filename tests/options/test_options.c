@@ -532,6 +532,40 @@ TEST(required_options_and_checks_are_enforced)
     ASSERT_INT(fsdp_options_requested_action(kept), FSDP_OPTIONS_HELP);
 }
 
+/* A check that names two options as the table does. */
+static fsdp_status refuse_sizes(void *target, const fsdp_options *options)
+{
+    const sample *s = target;
+    (void)options;
+    return fsdp_error(FSDP_ERR_INVALID, "--batch-size %d contradicts --max-steps, not --lr-x",
+                      s->batch_size);
+}
+
+TEST(errors_of_checks_say_how_the_options_were_given)
+{
+    fsdp_options_spec refusing = spec;
+    sample s;
+    char line[300];
+    refusing.check = refuse_sizes;
+    static const char *const plain[] = {"", "--batch_size 5 --lr 1",
+                                        "--batch-size=5 --max-steps 3"};
+    for (size_t i = 0; i < FSDP_LENGTH(plain); i++) {
+        ASSERT_ERROR(parse_with(&refusing, &s, plain[i]), FSDP_ERR_INVALID, "not --lr-x");
+        ASSERT(fsdp_ends_with(fsdp_last_error(), "--lr-x"));
+    }
+    ASSERT_ERROR(parse_with(&refusing, &s, "-b 5 --learning-rate 1"), FSDP_ERR_INVALID,
+                 "not --lr-x (-b gives --batch-size)");
+    setenv("FSDPTEST_MAX_STEPS", "3", 1);
+    ASSERT_ERROR(parse_with(&refusing, &s, "--test_batch_size 5"), FSDP_ERR_INVALID,
+                 "(--test_batch_size gives --batch-size, FSDPTEST_MAX_STEPS gives --max-steps)");
+    unsetenv("FSDPTEST_MAX_STEPS");
+    NEEDS_LIBYAML();
+    snprintf(line, sizeof line, "--config %s", yaml_file(t, "lr: 1\ntest_batch_size: 5\n"));
+    ASSERT_ERROR(parse_with(&refusing, &s, line), FSDP_ERR_INVALID,
+                 "not --lr-x (test_batch_size in ");
+    ASSERT(fsdp_ends_with(fsdp_last_error(), "run.yaml:2 gives --batch-size)"));
+}
+
 TEST(flags_win_over_files_over_environment_over_defaults)
 {
     NEEDS_LIBYAML();

@@ -8,6 +8,7 @@
 #include <fsdp.h>
 
 #include "src/source/source.h"
+#include "src/state_dict/groups.h"
 #include "tests/test.h"
 
 typedef struct fixture {
@@ -316,4 +317,24 @@ TEST(numbers_that_are_keys_stay_numbers)
     ASSERT_OK(fsdp_torch_load_into(read, copy, NULL));
     fsdp_state_dict_destroy(read);
     fsdp_device_destroy(device);
+}
+
+/* The keys are those that torch.optim.Muon of PyTorch 2.15 writes. */
+TEST(groups_of_torchs_muon_lack_nothing)
+{
+    static const char *const keys[] = {"lr",  "weight_decay", "momentum",     "nesterov",
+                                       "eps", "ns_steps",     "adjust_lr_fn", "ns_coefficients"};
+    const size_t n = sizeof keys / sizeof *keys;
+    const fsdp_plain value = {.kind = FSDP_PLAIN_FLOAT, .as.number = 1};
+    fsdp_state_dict *dict;
+    ASSERT_OK(fsdp_state_dict_create(&dict));
+    for (size_t i = 0; i < n; i++) {
+        if (i + 1 == n)
+            ASSERT_STR(fsdp_state_group_lacks(dict, "group", "muon"), "ns_coefficients");
+        const fsdp_state_key path[] = {{.name = "group"}, {.name = keys[i]}};
+        ASSERT_OK(fsdp_state_dict_put_value(dict, path, 2, &value));
+    }
+    ASSERT(!fsdp_state_group_lacks(dict, "group", "muon"));
+    ASSERT_STR(fsdp_state_group_lacks(dict, "group", "adamw"), "betas");
+    fsdp_state_dict_destroy(dict);
 }

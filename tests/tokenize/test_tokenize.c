@@ -228,7 +228,7 @@ TEST(pairs_of_csv_become_sources_and_labels)
     config.task = FSDP_TASK_SEQ2SEQ;
     config.task_prefix = "in ";
     config.max_source_length = 6;
-    config.asked_for.max_source_length = true;
+    config.given.max_source_length = true;
     ASSERT_OK(run_printing(&config, &lines));
     ASSERT(strstr(lines, "not used: 'when'"));
     ASSERT(strstr(lines, "1 of 2 rows are cut"));

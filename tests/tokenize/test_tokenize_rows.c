@@ -398,7 +398,7 @@ TEST(pairs_are_cut_by_the_tokenizer)
         config.task_prefix = "";
         config.max_source_length = 5;
         config.max_target_length = 6;
-        config.asked_for.max_source_length = config.asked_for.max_target_length = true;
+        config.given.max_source_length = config.given.max_target_length = true;
         ASSERT_OK(run_printing(&config, &lines));
         ASSERT(strstr(lines, "2 of 3 rows are cut, by 5 tokens"));
         free(lines);
@@ -426,7 +426,7 @@ TEST(ids_of_pairs_are_cut_and_counted_on_request)
     ASSERT_OK(run_printing(&config, &lines));
     ASSERT(!strstr(lines, "cut"));
     free(lines);
-    config.asked_for.max_source_length = true;
+    config.given.max_source_length = true;
     for (int arrow = 0; arrow < 2; arrow++) {
         config.data = in_dir(t, arrow ? "whole" : "rows.jsonl");
         config.output = in_dir(t, arrow ? "arrow_cut" : "cut");

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/report/metrics.h"
 #include "src/train/checkpoint_folders.h"
@@ -578,4 +579,35 @@ TEST_RANKS(a_save_that_fails_ends_the_run, 2)
     ASSERT_OK(TRAIN(t->group, dir, "--save-steps", "3", "--async-save", "--resume"));
     if (t->rank == 0)
         assert_same_curve(t, &whole, dir);
+}
+
+/* A run must not resume from an older checkpoint because there was no memory to look at a newer
+ * one. Each allocation of the search fails once. */
+TEST(without_memory_no_checkpoint_is_overlooked)
+{
+    static const char *const files[] = {"model_state_dict.pt", "optim_state_dict.pt",
+                                        "trainer_state.json"};
+    char path[PATH];
+    int64_t *steps;
+    size_t n;
+    for (int step = 3; step <= 7; step += 4)
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+            snprintf(path, sizeof path, "%s/checkpoint-%d", fsdp_test_dir(t), step);
+            ASSERT_OK(fsdp_directory_make(path));
+            snprintf(path, sizeof path, "%s/checkpoint-%d/%s", fsdp_test_dir(t), step, files[i]);
+            ASSERT_OK(fsdp_file_write(path, "{}", 2));
+        }
+    fsdp_status status = FSDP_ERR_NOMEM;
+    long allocation = 1;
+    for (; status != FSDP_OK && allocation < 100; allocation++) {
+        fsdp_alloc_fail_at(allocation);
+        status = fsdp_checkpoint_list_steps(fsdp_test_dir(t), false, &steps, &n);
+        fsdp_alloc_fail_at(0);
+        ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
+    }
+    ASSERT(allocation > 4 && status == FSDP_OK);
+    ASSERT_INT(n, 2);
+    ASSERT_INT(steps[0], 3);
+    ASSERT_INT(steps[1], 7);
+    fsdp_free(steps);
 }

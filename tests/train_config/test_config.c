@@ -61,7 +61,11 @@ TEST(rate_and_prefix_follow_from_the_task)
     ASSERT_STR(c.task_prefix, "summarize: ");
     ASSERT_OK(parse(&c, "--min-lr 0.1"));
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_CAUSAL_LM), FSDP_ERR_INVALID,
-                 "--min-lr 0.1 is above --lr 2e-05");
+                 "--min-lr 0.1 is above the learning rate, which is 2e-05 for causal-lm if --lr");
+    ASSERT_OK(parse(&c, "--lr_end 0.1 --learning_rate 0.01"));
+    ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_CAUSAL_LM), FSDP_ERR_INVALID,
+                 "--min-lr 0.1 is above --lr 0.01 (--learning_rate gives --lr, --lr_end gives "
+                 "--min-lr)");
     ASSERT_OK(parse(&c, "--max-length 3"));
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ), FSDP_ERR_INVALID,
                  "--max-seq-length is for --task causal-lm and classification");

@@ -1,5 +1,6 @@
 /* Options of `fsdp train` that contradict each other, or change nothing. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -26,6 +27,39 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--lr contradicts --relative-step");
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --decay-rate 0.5"), FSDP_ERR_INVALID,
                  "--decay-rate: '0.5' is not allowed; it takes a number from -1000 to 0");
+}
+
+/* In the configuration, an alpha of 0 means that the option was not given. */
+TEST(an_alpha_of_zero_is_refused)
+{
+    fsdp_train_config c;
+    ASSERT_OK(parse(&c, "--lora-r 4"));
+    ASSERT_OK(parse(&c, "--lora-r 4 --lora-alpha -2"));
+    ASSERT_OK(parse(&c, "--lora-alpha 0"));
+    ASSERT_ERROR(parse(&c, "--lora-r 4 --lora-alpha 0"), FSDP_ERR_INVALID,
+                 "--lora-alpha 0: the update is multiplied by alpha / r");
+}
+
+/* Environment variables are meant for several runs. */
+TEST(options_of_sgd_in_the_environment_do_not_refuse_another_optimizer)
+{
+    fsdp_train_config c;
+    setenv("FSDP_MOMENTUM", "0.9", 1);
+    setenv("FSDP_NESTEROV", "true", 1);
+    ASSERT_OK(parse(&c, ""));
+    ASSERT_OK(parse(&c, "--optimizer sgd"));
+    ASSERT(c.momentum == 0.9 && c.nesterov);
+    setenv("FSDP_DAMPENING", "0.5", 1);
+    ASSERT_OK(parse(&c, "--optimizer adam"));
+    ASSERT_ERROR(parse(&c, "--optimizer sgd"), FSDP_ERR_INVALID,
+                 "--nesterov needs --momentum and no --dampening (FSDP_MOMENTUM gives --momentum");
+    ASSERT_OK(parse(&c, "--optimizer muon --momentum 0.8"));
+    ASSERT_ERROR(parse(&c, "--optimizer muon --dampening 0.4"), FSDP_ERR_INVALID,
+                 "--dampening is for --optimizer sgd");
+    unsetenv("FSDP_MOMENTUM");
+    unsetenv("FSDP_NESTEROV");
+    unsetenv("FSDP_DAMPENING");
+    ASSERT_ERROR(parse(&c, "--nesterov"), FSDP_ERR_INVALID, "--nesterov is for --optimizer sgd");
 }
 
 TEST(schedule_free_adamw_has_no_schedule)
@@ -171,7 +205,15 @@ TEST(contradictions_name_both_options)
     } cases[] = {
         {"--task translation", "causal-lm, classification, masked-lm or span-corruption",
          FSDP_ERR_INVALID},
-        {"--task seq2seq --min-lr 0.1", "--min-lr 0.1 is above --lr 0.002", FSDP_ERR_INVALID},
+        {"--task seq2seq --min-lr 0.1",
+         "--min-lr 0.1 is above the learning rate, which is 0.002 for seq2seq if --lr is not given",
+         FSDP_ERR_INVALID},
+        {"--task seq2seq --lr 0.01 --min-lr 0.1", "--min-lr 0.1 is above --lr 0.01",
+         FSDP_ERR_INVALID},
+        {"--task clm --lr-schedule polynomial --lr 5e-8",
+         "--lr 5e-08 is below 1e-07, the last rate of --lr-schedule polynomial", FSDP_ERR_INVALID},
+        {"--task clm --lr-schedule polynomial --optimizer adafactor --relative-step",
+         "--lr-schedule contradicts --relative-step", FSDP_ERR_INVALID},
         {"--task clm --target-column a", "--target-column needs --text-column", FSDP_ERR_INVALID},
         {"--document-token -2", "--document-token", FSDP_ERR_INVALID},
         {"--warmup-steps 2.5", "--warmup-steps 2.5 is neither a whole number of steps nor",

@@ -63,6 +63,16 @@ TEST(shares_of_epochs_and_steps_are_rounded_up)
     ASSERT_INT(c.save_steps, 500);
     ASSERT_ERROR(parse(&c, "--save-steps 2.5"), FSDP_ERR_INVALID,
                  "--save-steps 2.5 is neither a whole number of steps nor, below 1, a fraction");
+    ASSERT_ERROR(parse(&c, "--eval-step-interval 2.5"), FSDP_ERR_INVALID,
+                 "--eval-step-interval 2.5 is neither a whole number of steps nor");
+    ASSERT_ERROR(parse(&c, "--eval-step-interval 5"), FSDP_ERR_INVALID,
+                 "--eval-step-interval needs --validation-data");
+    ASSERT_ERROR(parse(&c, "--validation_file v.csv --eval_strategy steps --logging_steps 2.5"),
+                 FSDP_ERR_INVALID, "--logging-steps 2.5 is neither a whole number of steps nor");
+    ASSERT_ERROR(parse(&c, "--save-steps 1000000.5"), FSDP_ERR_INVALID,
+                 "--save-steps 1000000.5 is");
+    ASSERT_ERROR(parse(&c, "--eval_steps 2.5"), FSDP_ERR_INVALID,
+                 "a fraction of all steps (--eval_steps gives --evaluation-steps)");
     ASSERT_OK(parse(&c, "--max_steps 5 --warmup_steps 60"));
     ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no other end */
     ASSERT_INT(fsdp_train_warmup_steps(&c, 5), 60);
@@ -228,6 +238,23 @@ TEST(words_of_fsdp_are_strategies)
                  "--fsdp full_shrad: 'full_shrad' is none of full_shard");
     ASSERT_ERROR(parse(&c, "--fsdp full_shard --sharding-strategy NO_SHARD"), FSDP_ERR_INVALID,
                  "--fsdp full_shard contradicts --sharding-strategy NO_SHARD");
+    /* full_shard is also the word that only turns FSDP on. */
+    ASSERT_OK(parse(&c, "--fsdp full_shard --reshard-after-forward false"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
+    ASSERT_OK(parse(&c, "--fsdp full_shard --shard-size 2"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD);
+    ASSERT_OK(parse(&c, "--fsdp shard_grad_op --reshard-after-forward false"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
+    ASSERT_OK(parse(&c, "--fsdp hybrid_shard --shard-size 2"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD);
+    ASSERT_ERROR(parse(&c, "--fsdp shard_grad_op --reshard-after-forward true"), FSDP_ERR_INVALID,
+                 "--fsdp shard_grad_op contradicts --reshard-after-forward");
+    ASSERT_ERROR(parse(&c, "--fsdp no_shard --reshard-after-forward true"), FSDP_ERR_INVALID,
+                 "--fsdp no_shard contradicts --reshard-after-forward");
+    ASSERT_ERROR(parse(&c, "--fsdp no_shard --shard-size 2"), FSDP_ERR_INVALID,
+                 "--fsdp no_shard contradicts --shard-size");
+    ASSERT_ERROR(parse(&c, "--fsdp shard_grad_op --replicas 2"), FSDP_ERR_INVALID,
+                 "--fsdp shard_grad_op contradicts --replicas");
 }
 
 #ifdef FSDP_HAVE_YAML

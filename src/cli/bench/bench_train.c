@@ -18,6 +18,7 @@
 #include "src/base/clock.h"
 #include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/base/str.h"
 #include "src/bench/bench.h"
 #include "src/cli/bench/bench.h"
 #include "src/cli/common/cli.h"
@@ -283,27 +284,29 @@ static void handle_line(listener *l, const char *line)
 
 /* The body of the thread: read lines from the pipe and handle them, until the pipe is closed. It
  * uses read() instead of stdio, because the launcher flushes all streams before it forks. The flush
- * would wait for a stream from which this thread is reading. Lines are far shorter than the
- * buffer. */
+ * would wait for a stream from which this thread is reading. */
 static void *listen_to_ranks(void *arg)
 {
     listener *l = arg;
-    char text[8192];
-    size_t have = 0;
+    fsdp_str text = {0}; /* what was read, from the beginning of a line */
+    char piece[4096];
     for (;;) {
-        ssize_t n = read(l->fds[0], text + have, sizeof text - 1 - have);
+        ssize_t n = read(l->fds[0], piece, sizeof piece);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             break;
-        have += (size_t)n;
-        text[have] = '\0';
-        for (char *end; (end = strchr(text, '\n')); have -= (size_t)(end + 1 - text)) {
+        fsdp_str_append(&text, piece, (size_t)n);
+        for (char *end; text.data && (end = memchr(text.data, '\n', text.len));) {
             *end = '\0';
-            handle_line(l, text);
-            memmove(text, end + 1, strlen(end + 1) + 1);
+            handle_line(l, text.data);
+            text.len -= (size_t)(end + 1 - text.data);
+            memmove(text.data, end + 1, text.len + 1);
         }
     }
+    if (text.failed && l->error.status == FSDP_OK)
+        fsdp_error_save(fsdp_error_nomem(), &l->error);
+    fsdp_str_fini(&text);
     close(l->fds[0]);
     fsdp_hostmem_stop(l->memory);
     return NULL;

@@ -116,7 +116,7 @@ static fsdp_status read_init(const char *init, int *niter)
 static fsdp_status check_config(void *target, const fsdp_options *options)
 {
     init_config *c = target;
-    (void)options;
+    FSDP_TRY(fsdp_train_check_lora_alpha(&c->train, options));
     return read_init(c->init, &c->niter);
 }
 

@@ -98,8 +98,10 @@ static fsdp_status append_command(const fsdp_command_page *page, void *arg)
     for (size_t i = 0; page->group && i < page->group->count; i++)
         fsdp_str_printf(&condition, " %s", page->group->commands[i].name);
     out->failed |= condition.failed;
-    if (condition.failed)
+    if (condition.failed) {
+        fsdp_str_fini(&condition);
         return FSDP_OK; /* fsdp_str_take() then returns NULL, because out->failed is set */
+    }
     place p = {out, condition.data};
     if (page->group)
         append_commands(out, condition.data, page->group->commands, page->group->count);
