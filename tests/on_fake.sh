@@ -2,21 +2,26 @@
 # tests (fsdp/test_hsdp) and scripts below tests/ again on a device that computes late
 # (FSDP_DEVICE=fake, or $ON_DEVICE; Note [Delays] in src/kernels/fake/stream_testing.h). A missing wait gives
 # other results there, and a data race under ThreadSanitizer. Files that match $TEST_SKIP, alone or as
-# fake:fsdp/test_hsdp, are skipped here too. Three programs run at a time, since they mostly wait for the device.
+# fake:fsdp/test_hsdp, are skipped here too. fsdp/test_hsdp:NAME,NAME runs only tests whose names contain a NAME. Three programs run at a time, since they mostly wait for the device.
 build=${FSDP_BUILD:-build}
 device=${ON_DEVICE:-fake}
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
 # log_of PROGRAM: prints the path of its log; its exit status is stored next to it
-log_of() { echo "$logs/$(echo "$1" | tr / _)"; }
+log_of() { echo "$logs/$(echo "$1" | tr /:, ___)"; }
 # field N LOG: prints a field of the program's last line: "3 passed, 0 failed, 1 skipped"
 field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' -f "$1"; }
 is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$device:$1" | grep -Eq -- "$TEST_SKIP"; }
 run() { # PROGRAM
     case $1 in
     *.sh) FSDP_DEVICE=$device "$(dirname "$0")/../$1" ;;
-    *) FSDP_DEVICE=$device "$build/tests/${1%/*}/tests" --file "${1##*/}" ;;
+    *)
+        file=${1%%:*} names=
+        case $1 in *:*) names=$(echo "${1#*:}" | tr , ' ') ;; esac
+        # shellcheck disable=SC2086
+        FSDP_DEVICE=$device "$build/tests/${1%/*}/tests" --file "${file##*/}" $names
+        ;;
     esac >"$(log_of "$1")" 2>&1
     echo $? >"$(log_of "$1").rc"
 }
