@@ -69,10 +69,10 @@ typedef struct fsdp_chat_options {
 /**
  * Open a chat template.
  *
- * A folder's templates are in chat_template.jinja (and additional_chat_templates/NAME.jinja), else
- * in chat_template of tokenizer_config.json, which is a text or a list of texts with names, else in
- * chat_template.json. If there are several, "default" is used, and "tool_use" for conversations
- * with tools.
+ * The folder's templates are read from the first of these places that exists: chat_template.jinja
+ * (with additional_chat_templates/NAME.jinja); the key chat_template of tokenizer_config.json,
+ * which has one text or a list of texts with names; chat_template.json. If there are several
+ * templates, "tool_use" is used for conversations with tools, and "default" for all others.
  *
  * The special tokens of tokenizer_config.json or special_tokens_map.json (bos_token, eos_token,
  * ...) are variables of the template.
@@ -102,7 +102,7 @@ FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
  * @param conversation [bytes] a JSON object with the key "messages": a list of objects with "role"
  *                     and "content", a text or a list of {"type": "text", "text": ...}, and other
  *                     keys that the template knows, such as "tool_calls". Instead of "messages",
- *                     there may be "prompt" and "completion", which are such lists. The keys
+ *                     there may be "prompt" and "completion", each a list of messages. The keys
  *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys are
  *                     ignored.
  * @param options      NULL: all zero

@@ -37,7 +37,7 @@ typedef enum fsdp_reduce_op {
  * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
  * at most FSDP_STALL_S seconds (default 4; 0: FSDP_TIMEOUT_S applies). A rank knows that a peer is
  * stopped because it gets no heartbeats: each process has a thread that sends a heartbeat to the
- * peers twice a second. Peers on other hosts may be silent 1.5 times as long.
+ * peers twice a second. For peers on other hosts, the limit is 1.5 times FSDP_STALL_S.
  *
  * @param backend NULL: as the environment variables say; "shm": started by `fsdp launch`; "mpi":
  *                started by MPI. A world of one always uses the transport "local"
