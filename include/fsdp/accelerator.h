@@ -296,7 +296,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_next(fsdp_accelerator *acc
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_set_epoch(fsdp_accelerator *accelerator,
                                                                 fsdp_loader *loader, int64_t epoch);
 /** skip_first_batches(): go to batch `num_batches` of the loader's current epoch, to resume a run.
- * Batches of whole optimizer steps are skipped without being read.
+ * If all batches of an optimizer step are skipped, they are not read.
  * @return FSDP_ERR_INVALID for an unknown loader, or if num_batches is negative or more than the
  *         number of batches of an epoch on a rank; the errors of fsdp_loader_next() */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_skip_first_batches(

@@ -189,9 +189,9 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
                                      fsdp_tensor *weight, int32_t padding_idx);
 /** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. The
- * last dimension may also be a multiple of D. Then each vector of D elements is normalized on its
- * own. Qwen3 normalizes each head of its queries in this way. If w is float32, the result is
- * float32, too, as in transformers. */
+ * size of the last dimension may also be a multiple of D. Then each vector of D elements is
+ * normalized on its own. Qwen3 normalizes each head of its queries in this way. If w is float32,
+ * the result is float32, too, as in transformers. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
 /** torch.nn.functional.layer_norm: (x - mean) / sqrt(variance + eps) * w + bias over the last
  * dimension, with the population variance (Ba et al. 2016). w [D] and bias [D] (or NULL) share one
@@ -296,9 +296,9 @@ typedef struct fsdp_attention_options {
  *
  * @param q             [Tq, H * K]
  * @param k, v          [Tk, kv_heads * K]
- * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. The
- *                      value in column (key - query) + span - 1 is added to the score of a key and
- *                      a query. (`key` and `query` are the positions of this key and this query.)
+ * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. For a
+ *                      query at position i and a key at position j, the value in column (j - i) +
+ *                      span - 1 is added to their score.
  * @return [Tq, H * K]
  */
 FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,

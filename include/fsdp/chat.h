@@ -15,11 +15,10 @@
  * - Otherwise, two more texts are rendered for each turn of the assistant. The first text has the
  *   messages before the turn and the generation prompt. The second text has the same messages and
  *   the turn. The first text must be the beginning of the second, and the second must be the
- *   beginning of the whole text. The part of the second text that the first lacks is the
- *   assistant's text, including the token that ends the turn. Some templates write a message
- *   differently if other messages follow it: they drop the thoughts of earlier turns, or put the
- *   system's message before the last question. Rendering then fails, and the error names the
- *   message.
+ *   beginning of the whole text. What follows the first text in the second text is the assistant's
+ *   text, including the token that ends the turn. Some templates write a message differently if
+ *   other messages follow it: they drop the thoughts of earlier turns, or put the system's message
+ *   before the last question. Rendering then fails, and the error names the message.
  */
 #pragma once
 #include <stddef.h>
@@ -52,8 +51,8 @@ FSDP_API void fsdp_chat_text_fini(fsdp_chat_text *text);
 typedef enum fsdp_chat_spans {
     FSDP_CHAT_SPANS_NONE,
     FSDP_CHAT_SPANS_ASSISTANT, /**< each turn of the assistant */
-    /** What comes after the prompt. If a conversation has "messages", the prompt is all but the
-     * last message, which must be the assistant's. */
+    /** What comes after the prompt. If a conversation has "messages", the prompt is all messages
+     * except the last one. The last one must be the assistant's. */
     FSDP_CHAT_SPANS_COMPLETION,
 } fsdp_chat_spans;
 

@@ -69,9 +69,10 @@ typedef struct fsdp_dataset_ops {
      * before the call. Use fsdp_token_list_set() to fill them. If the field `draw` is set, `get` is
      * not called. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
-    /** Fill `example` like `get`, for datasets whose examples differ between epochs. If `draw` is
-     * not NULL, it is called instead of `get`. The result may depend only on the dataset, `index`
-     * and the argument `draw`. NULL: the dataset has the same examples in every epoch. */
+    /** Fill `example` like `get`, for datasets whose examples differ between epochs. If this
+     * function pointer is not NULL, it is called instead of `get`. The result may depend only on
+     * the dataset, `index` and the argument `draw`. If the pointer is NULL, the dataset has the
+     * same examples in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Get the text of the source and the text of the target of example `index`. The caller frees
      * both with fsdp_text_free(). *target may stay NULL for CLASSIFICATION. If the function
@@ -432,8 +433,9 @@ typedef struct fsdp_dataset_options {
  * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
  * order of their names. In a folder, files with the word "validation", "valid", "val" or "dev" in
  * their name are for validation, and those with "test", "testing", "eval" or "evaluation" are not
- * used (the words of Hugging Face's datasets). If a folder has a folder "train", that folder is
- * used, and for validation its folder "validation", "valid", "val", "dev" or "eval".
+ * used (the words of Hugging Face's datasets). If a folder has a subfolder "train", the files in
+ * this subfolder are used. For validation, the files in the subfolder "validation", "valid", "val",
+ * "dev" or "eval" are used instead.
  *
  * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv, or else
  * its files of texts. A file whose name has none of the endings above is read as JSON if it begins

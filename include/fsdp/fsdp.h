@@ -387,8 +387,9 @@ typedef struct fsdp_wrap_policy {
     void *custom_arg;
     /** For all kinds: the number of chosen modules that form one unit (fsdp_fully_shard_modules()).
      * Chosen modules that have the same parent and the same class are joined in their order. The
-     * last unit may have fewer modules. A unit has the options of its first module. For a later
-     * module, other options are an error. 0 or 1: each chosen module becomes its own unit. */
+     * last unit may have fewer modules. A unit has the options of its first module. It is an error
+     * if another module of the unit has other options. 0 or 1: each chosen module becomes its own
+     * unit. */
     int modules_per_unit;
     /** For all kinds; experimental: [n_joint_modules] modules that together become one unit
      * (fsdp_fully_shard_modules()), even if the policy does not choose them. They are called joint

@@ -53,7 +53,7 @@ typedef struct fsdp_rope_config {
      * original_max_position_embeddings tokens; 0 means 32 for beta_fast and 1 for beta_slow. */
     double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
     bool truncate; /**< used by FSDP_ROPE_YARN: the ramp between high and low frequencies begins and
-                        ends at whole indices; true if config.json does not say */
+                        ends at whole indices; default true */
 } fsdp_rope_config;
 
 /** The configuration of a Llama, Mistral, Qwen2 or Qwen3 model. Fields are named like the keys of a

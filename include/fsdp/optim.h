@@ -371,9 +371,10 @@ FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
 FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, int k);
 /**
  * Allocate the state of every trainable parameter, with the values that it has before the first
- * step: zeros, except for "z" of Schedule-Free AdamW, which is a copy of the parameter, and for the
- * maps of 8-bit states. State that exists already is not changed. Saved values can then be written
- * into the state; fsdp_set_optimizer_state_dict() calls this function itself.
+ * step. These values are zeros, with two exceptions: "z" of Schedule-Free AdamW is a copy of the
+ * parameter, and the maps of 8-bit states have the values of bitsandbytes. State that exists
+ * already is not changed. Saved values can then be written into the state;
+ * fsdp_set_optimizer_state_dict() calls this function itself.
  *
  * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
  *         state was created

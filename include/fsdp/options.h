@@ -27,14 +27,14 @@
  * a value (true/false/yes/no/on/off/1/0). This value may be the next word. In a program with
  * positional words, the next word is the value only if fsdp_option.takes_word is set. A value that
  * begins with -- must be given as --name=value. If a flag is given several times, its last value
- * counts, and --no-name is the same flag as --name; fsdp_options_notes() names the other values. If
- * fsdp_option.several is set, two different values are an error, also under two names of the
- * option. -- ends options. A word that is neither an option nor an option's value is positional.
- * Every program also has --help (-h), --print-config, and --config FILE.yaml. The word after --help
- * selects the options that are described: `--help all` selects all options, `--help --lr` selects
- * one, and any other word selects the options that have this word in their name, heading or
- * description. If the value of --config begins with "{", it is not a file name, but the YAML text
- * itself.
+ * counts, and --no-name is the same flag as --name; fsdp_options_notes() names the other values.
+ * But two different values of one option are an error if fsdp_option.several is set, or if the two
+ * flags use different names of the option. -- ends options. A word that is neither an option nor an
+ * option's value is positional. Every program also has --help (-h), --print-config, and --config
+ * FILE.yaml. The word after --help selects the options that are described: `--help all` selects all
+ * options, `--help --lr` selects one, and any other word selects the options that have this word in
+ * their name, heading or description. If the value of --config begins with "{", it is not a file
+ * name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
@@ -248,8 +248,8 @@ typedef struct fsdp_options_spec {
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
      * option reads. They also name a variable that begins with env_prefix and that no option reads,
      * in two cases: it looks like a spelling mistake (FSDP_SHARDING_STRATGY), or it is env_prefix
-     * followed by the name of an option that reads another variable. NULL: no variables are named,
-     * also none with env_prefix */
+     * followed by the name of an option that reads another variable. NULL: no variable is named,
+     * not even one that begins with env_prefix */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);

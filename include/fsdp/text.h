@@ -141,9 +141,9 @@ FSDP_API void fsdp_encoding_fini(fsdp_encoding *encoding);
  *
  * @param pair    [pair_length]: the second text, or NULL
  * @param options NULL: all zero
- * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if `truncation` names one text, and
- *         removing all of its tokens is not enough. After an error, the contents of `encoding` are
- *         unspecified
+ * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if `truncation` names one text, and the
+ *         result would be longer than max_length even without all tokens of this text. After an
+ *         error, the contents of `encoding` are unspecified
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_pair(
     const fsdp_tokenizer *tokenizer, const char *text, size_t length, const char *pair,
