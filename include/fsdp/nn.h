@@ -174,10 +174,9 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  * module with activation checkpointing may contain other such modules. `on` may change between any
  * two steps.
  *
- * A call of a model's first layer does not keep its input, either: backward runs the embeddings
- * again to compute this input. There are three exceptions, in which the input is kept: the
- * embeddings are a unit; the embeddings have activation checkpointing themselves; the model has
- * only one layer.
+ * A call of a model's first layer keeps nothing: backward runs the embeddings again to compute the
+ * input of this layer. There are three exceptions, in which the input is kept: the embeddings are a
+ * unit; the embeddings have activation checkpointing themselves; the model has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
