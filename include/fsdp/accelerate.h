@@ -57,9 +57,9 @@ typedef struct fsdp_accelerate_state {
     fsdp_grad_scaler *scaler; /**< NULL: the run has no scaler. load_state leaves the scaler
                                    unchanged if the folder has no scaler.pt. */
     /** The files random_states_<rank>.pkl contain the states of the random generators of Python,
-     * NumPy and PyTorch. This library has no random generator, because its random numbers are
-     * functions of seed and step. So save_state writes the states that those generators have after
-     * accelerate's set_seed(seed), with this seed. */
+     * NumPy and PyTorch. This library has no such generators, because its random numbers are
+     * functions of seed and step. It writes these files only for Accelerate: save_state computes
+     * the states that the generators have after Accelerate's set_seed(seed). */
     uint64_t seed;
 } fsdp_accelerate_state;
 
@@ -96,8 +96,9 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
  * Python's, NumPy's and PyTorch's random generators, are not read, because this library has no
  * random generator.
  *
- * Collective. Each model and each optimizer is checked on all ranks before the first of its values
- * changes. If one of them fails, the models and optimizers that were loaded before it stay loaded.
+ * Collective. Each model and each optimizer is checked on all ranks before any of its values
+ * change. If loading a model or an optimizer fails, those that were loaded earlier keep their new
+ * values.
  *
  * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_UNSUPPORTED for folders with one file
  *         per rank (LOCAL_STATE_DICT, use_dcp=False); FSDP_ERR_FORMAT if a file is damaged; and the

@@ -109,7 +109,8 @@ typedef struct fsdp_accelerator_options {
     /** GradScalerKwargs for fp16; `disabled` and `group` are ignored. NULL: the defaults */
     const fsdp_grad_scaler_options *grad_scaler;
     /** The kind of folder that fsdp_accelerator_save_state() writes, as 1 + fsdp_state_dict_type.
-     * 0: that of the variable FSDP_STATE_DICT_TYPE, or SHARDED_STATE_DICT if it is not set. */
+     * 0: the kind that the variable FSDP_STATE_DICT_TYPE names, or SHARDED_STATE_DICT if the
+     * variable is not set. */
     int state_dict_type;
     const char *project_dir; /**< folder of checkpoints and logs; copied */
     const char *logging_dir; /**< folder of logs; copied; NULL: project_dir */
@@ -202,12 +203,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
 /**
  * prepare(model): shard `model` in place, as the environment variables or the options say. The
  * model's parameters may already have memory, but need not. If they have memory on the main
- * process, all ranks get the values of the main process. If FSDP_SYNC_MODULE_STATES is false, each
- * rank keeps its own values instead. If the options have fully_shard,
- * fully_shard->sync_module_states decides. A model that the program has sharded itself is not
- * sharded again. If the environment variables enable activation checkpointing, it is applied to the
- * blocks if the model is from this library and no wrap policy was chosen, and otherwise to all
- * units below the root. Collective.
+ * process, all ranks get the values of the main process, unless FSDP_SYNC_MODULE_STATES is false.
+ * If the options have fully_shard, fully_shard->sync_module_states decides this, and the variable
+ * has no effect. A model that the program has sharded itself is not sharded again. The environment
+ * variables can enable activation checkpointing. It is applied to the blocks of a model of this
+ * library if no wrap policy was chosen. In all other cases, it is applied to all units below the
+ * root. Collective.
  *
  * The order in which models are prepared is the order of their files in
  * fsdp_accelerator_save_state().
@@ -295,7 +296,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_next(fsdp_accelerator *acc
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_set_epoch(fsdp_accelerator *accelerator,
                                                                 fsdp_loader *loader, int64_t epoch);
 /** skip_first_batches(): go to batch `num_batches` of the loader's current epoch, to resume a run.
- * Batches of whole optimizer steps are skipped without being read.
+ * If all batches of an optimizer step are skipped, they are not read.
  * @return FSDP_ERR_INVALID for an unknown loader, or if num_batches is negative or more than the
  *         number of batches of an epoch on a rank; the errors of fsdp_loader_next() */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_skip_first_batches(
@@ -315,9 +316,9 @@ FSDP_API bool fsdp_accelerator_end_of_dataloader(const fsdp_accelerator *acceler
  * apply to all prepared models.
  *
  * As with sync_each_batch=True, the gradients of every batch are reduced over the ranks. The order
- * of the additions does not depend on how a batch is split into smaller ones. So an accumulation
- * has the same gradients as one larger batch, bit for bit if the losses are divided by the same
- * number.
+ * of the additions does not depend on how a batch is split into smaller ones. So several small
+ * batches give the same gradients as one large batch. The gradients have the same bits if all
+ * losses are divided by the same number.
  *
  * @return FSDP_ERR_STATE if begin and end do not alternate @{
  */
@@ -362,7 +363,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scope_open(fsdp_accelerato
  * Do not call this for a loss of fsdp_linear_cross_entropy(), because the gradient of such a loss
  * must be 1. Multiply the factor of fsdp_linear_cross_entropy() by fsdp_accelerator_loss_factor(),
  * and call fsdp_accelerator_backward_scaled() instead.
- * @param loss a scalar of a scope of fsdp_accelerator_scope_open()
+ * @param loss a scalar in a scope that fsdp_accelerator_scope_open() has opened
  * @return the failure of the scope, if it has failed; the errors of fsdp_backward()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward(fsdp_accelerator *accelerator,
@@ -379,7 +380,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward_scaled(fsdp_accel
 /**
  * clip_grad_norm_(model.parameters(), max_norm): unscale the gradients if the precision is fp16,
  * and multiply them by min(1, max_norm / (norm + 1e-6)). Call it only if
- * fsdp_accelerator_sync_gradients() is true. To leave a step out after clipping, for example
+ * fsdp_accelerator_sync_gradients() is true. To skip the optimizer step after clipping, for example
  * because the norm is too large, call fsdp_accelerator_zero_grad(). Collective.
  * @param options    NULL: the 2-norm
  * @param total_norm out: the norm of all gradients of the model before clipping; may be NULL
@@ -397,8 +398,8 @@ fsdp_accelerator_clip_grad_norm(fsdp_accelerator *accelerator, fsdp_module *mode
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *accelerator,
                                                                       fsdp_module *model,
                                                                       double clip_value);
-/** optimizer.step(): update the parameters, unless gradients are still being accumulated or, in
- * fp16, at least one rank has a gradient that is not finite. Collective.
+/** optimizer.step(): update the parameters. Do nothing while gradients are still being accumulated.
+ * With fp16, also do nothing if at least one rank has a gradient that is not finite. Collective.
  * @return FSDP_ERR_INVALID for an unknown optimizer; the errors of fsdp_grad_scaler_step() */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_optimizer_step(fsdp_accelerator *accelerator,
                                                                      fsdp_optimizer *optimizer);
@@ -435,11 +436,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *a
  * gather_for_metrics(): do what fsdp_accelerator_gather() does, but leave out the rows of repeated
  * examples. These are the examples that fill up the last batches of an epoch
  * (fsdp_accelerator_prepare_data_loader()). The tensor must be the result for the batch that
- * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. As with
- * Accelerate, nothing is left out before the end of an epoch. At the end of an epoch, only the
- * first rows of the tensor are kept: one row for each example that is not repeated. So at the end
- * of an epoch, a tensor with several rows for each example must be gathered by
- * fsdp_accelerator_gather(). Ranks may have different numbers of rows, as with no_even_batches.
+ * fsdp_accelerator_next() returned last: row i of the tensor belongs to row i of the batch. Only
+ * the last batches of an epoch have repeated examples. For these batches, as in Accelerate, the
+ * result has only the first rows of the concatenated tensor: one row for each example that is not
+ * repeated. So this function is wrong for a tensor that has several rows for each example; gather
+ * it with fsdp_accelerator_gather(). Ranks may have different numbers of rows, as with
+ * no_even_batches.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
     fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);
@@ -560,9 +562,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerat
  * - random_states_<rank>.pkl: the states of the random generators of Python, NumPy and PyTorch
  *   after set_seed(), which Accelerate requires. This library does not read them, because its
  *   random numbers do not depend on them
- * - accelerator_state.json: a file that only this library reads: the number of training forwards
- *   without a batch so far, on which their random numbers depend (fsdp_accelerator_scope_open()),
- *   and the names of the registered objects
+ * - accelerator_state.json: a file that only this library reads. It has the names of the registered
+ *   objects, and the number of training forwards without a batch so far. The random numbers of such
+ *   forwards depend on this number (fsdp_accelerator_scope_open())
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers

@@ -47,8 +47,9 @@ FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
  * backward has not run. Units that took part in that forward drop what they kept for its backward.
  * They also drop all gradients of the unfinished step: the sums of earlier micro-steps, and
  * gradients that fsdp_linear_cross_entropy() has added in a forward on another tape. If gradients
- * of another tape were dropped, a later backward on that tape returns FSDP_ERR_STATE. The values of
- * parameters do not change. A module call that fails calls this function itself.
+ * from a forward on another tape were dropped, the next backward on that tape returns
+ * FSDP_ERR_STATE. The values of parameters do not change. A module call that fails calls this
+ * function itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -187,10 +188,10 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
  */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
                                      fsdp_tensor *weight, int32_t padding_idx);
-/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. If
- * the size of the last dimension is a multiple of D, each vector of D elements is normalized on its
- * own, as each head of Qwen3's queries is. If w is float32, the result is float32, too, as in
- * transformers. */
+/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019), with w [D]. The
+ * size of the last dimension may also be a multiple of D. Then each vector of D elements is
+ * normalized on its own. Qwen3 normalizes each head of its queries in this way. If w is float32,
+ * the result is float32, too, as in transformers. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
 /** torch.nn.functional.layer_norm: (x - mean) / sqrt(variance + eps) * w + bias over the last
  * dimension, with the population variance (Ba et al. 2016). w [D] and bias [D] (or NULL) share one
@@ -230,9 +231,10 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**
- * Return x + dropout(y), with the bits of fsdp_add(x, fsdp_dropout(y, p)), in one operation. x and
- * y must have the same shape. Do not read y afterwards: when activation checkpointing runs a
- * forward again, the result may use y's memory if nothing else refers to y. p must be in [0, 1].
+ * Compute x + dropout(y) in one operation. The result has the same bits as fsdp_add(x,
+ * fsdp_dropout(y, p)). x and y must have the same shape. Do not read y afterwards: when activation
+ * checkpointing runs a forward again, the result may use y's memory if nothing else refers to y. p
+ * must be in [0, 1].
  */
 FSDP_API fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p);
 /**
@@ -270,16 +272,16 @@ typedef struct fsdp_attention_options {
     int64_t heads, kv_heads;
     /** [n_sequences + 1] Sequence i has rows [q_offsets[i], q_offsets[i + 1]) of q. */
     const int32_t *q_offsets;
-    /** [n_sequences + 1] Sequence i has rows [kv_offsets[i], kv_offsets[i + 1]) of k and v. NULL:
-     * the offsets for k and v are those of q_offsets. */
+    /** [n_sequences + 1] Sequence i has rows [kv_offsets[i], kv_offsets[i + 1]) of k and v. NULL: k
+     * and v have the same offsets as q (q_offsets). */
     const int32_t *kv_offsets;
     /** [n_sequences] Sequence i has rows [kv_offsets[i], kv_ends[i]) of k and v. This field is for
      * k and v that have unused rows between the sequences. NULL: each sequence ends where the next
      * one begins. Must be NULL if gradients are needed. */
     const int32_t *kv_ends;
     int64_t n_sequences;
-    /** For each query, mask the keys at later positions. If a sequence has fewer queries than keys,
-     * the queries are at the positions of the last keys. */
+    /** For each query, mask the keys at later positions. If a sequence has n keys and only m < n
+     * queries, the queries are at the positions of the last m keys. */
     bool causal;
     int64_t window;  /**< for each query, also mask the keys that are `window` or more positions
                         before it; 0: no window */
@@ -294,9 +296,9 @@ typedef struct fsdp_attention_options {
  *
  * @param q             [Tq, H * K]
  * @param k, v          [Tk, kv_heads * K]
- * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. The
- *                      value in column (key - query) + span - 1 is added to the score of a key and
- *                      a query. (`key` and `query` are the positions of this key and this query.)
+ * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. For a
+ *                      query at position i and a key at position j, the value in column (j - i) +
+ *                      span - 1 is added to their score.
  * @return [Tq, H * K]
  */
 FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,

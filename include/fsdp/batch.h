@@ -76,8 +76,8 @@ typedef struct fsdp_batch {
     const int32_t *target_offsets; /**< [n + 1] */
     /** If the task is CLASSIFICATION and its problem type is not SINGLE_LABEL: the numbers that are
      * to be predicted, [n, num_targets]. For a row without labels, they are NaN. The field `labels`
-     * then contains 0 for each row that has numbers here, and FSDP_IGNORE_INDEX for each row that
-     * has none. For all other tasks and problem types, this field is NULL. */
+     * then contains FSDP_IGNORE_INDEX for each row whose targets are NaN, and 0 for every other
+     * row. For all other tasks and problem types, `targets` is NULL. */
     const float *targets;
     int32_t num_targets; /**< number of targets of each row; 0 if `targets` is NULL */
 
@@ -140,10 +140,9 @@ typedef struct fsdp_padded {
 /**
  * Pack rows without padding.
  *
- * SEQ2SEQ: labels at the end of a row that are FSDP_IGNORE_INDEX are removed. This does not change
- * the results for the labels before them, because the decoder is causal. All other labels keep
- * their places in the row. If all labels of a row are FSDP_IGNORE_INDEX, its decoder sequence has
- * length 0.
+ * SEQ2SEQ: labels at the end of a row that are FSDP_IGNORE_INDEX are removed. The decoder is
+ * causal, so the results for earlier labels do not change. All other labels keep their places in
+ * the row. If all labels of a row are FSDP_IGNORE_INDEX, its decoder sequence has length 0.
  *
  * @param rows   [count]
  * @param count  may be 0

@@ -21,7 +21,8 @@ extern "C" {
  * BertModel, which has no head. If `architectures` in the file is BertModel, the model is a
  * BertModel. Otherwise it is a BertForSequenceClassification, even if the file says
  * BertForMaskedLM: most published models are BertForMaskedLM, and most programs fine-tune them as
- * classifiers. fsdp_model_config_set_task() makes the configuration that of a BertForMaskedLM.
+ * classifiers. To get a BertForMaskedLM, call fsdp_model_config_set_task() with
+ * FSDP_TASK_MASKED_LM.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;

@@ -15,11 +15,10 @@
  * - Otherwise, two more texts are rendered for each turn of the assistant. The first text has the
  *   messages before the turn and the generation prompt. The second text has the same messages and
  *   the turn. The first text must be the beginning of the second, and the second must be the
- *   beginning of the whole text. The part of the second text that the first lacks is the
- *   assistant's text, including the token that ends the turn. Some templates write a message
- *   differently if other messages follow it: they drop the thoughts of earlier turns, or put the
- *   system's message before the last question. Rendering then fails, and the error names the
- *   message.
+ *   beginning of the whole text. What follows the first text in the second text is the assistant's
+ *   text, including the token that ends the turn. Some templates write a message differently if
+ *   other messages follow it: they drop the thoughts of earlier turns, or put the system's message
+ *   before the last question. Rendering then fails, and the error names the message.
  */
 #pragma once
 #include <stddef.h>
@@ -52,8 +51,8 @@ FSDP_API void fsdp_chat_text_fini(fsdp_chat_text *text);
 typedef enum fsdp_chat_spans {
     FSDP_CHAT_SPANS_NONE,
     FSDP_CHAT_SPANS_ASSISTANT, /**< each turn of the assistant */
-    /** What comes after the prompt. If a conversation has "messages", the prompt is all but the
-     * last message, which must be the assistant's. */
+    /** What comes after the prompt. If a conversation has "messages", the prompt is all messages
+     * except the last one. The last one must be the assistant's. */
     FSDP_CHAT_SPANS_COMPLETION,
 } fsdp_chat_spans;
 
@@ -69,10 +68,10 @@ typedef struct fsdp_chat_options {
 /**
  * Open a chat template.
  *
- * A folder's templates are in chat_template.jinja (and additional_chat_templates/NAME.jinja), else
- * in chat_template of tokenizer_config.json, which is a text or a list of texts with names, else in
- * chat_template.json. If there are several, "default" is used, and "tool_use" for conversations
- * with tools.
+ * The folder's templates are read from the first of these places that exists: chat_template.jinja
+ * (with additional_chat_templates/NAME.jinja); the key chat_template of tokenizer_config.json,
+ * which has one text or a list of texts with names; chat_template.json. If there are several
+ * templates, "tool_use" is used for conversations with tools, and "default" for all others.
  *
  * The special tokens of tokenizer_config.json or special_tokens_map.json (bos_token, eos_token,
  * ...) are variables of the template.
@@ -102,7 +101,7 @@ FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
  * @param conversation [bytes] a JSON object with the key "messages": a list of objects with "role"
  *                     and "content", a text or a list of {"type": "text", "text": ...}, and other
  *                     keys that the template knows, such as "tool_calls". Instead of "messages",
- *                     there may be "prompt" and "completion", which are such lists. The keys
+ *                     there may be "prompt" and "completion", each a list of messages. The keys
  *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys are
  *                     ignored.
  * @param options      NULL: all zero

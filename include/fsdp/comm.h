@@ -25,10 +25,10 @@ typedef enum fsdp_reduce_op {
 /**
  * torch.distributed.init_process_group: join the job that this process belongs to. Reads RANK,
  * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. If Open MPI or
- * MPICH has started this process as one of several, the job consists of all processes that it has
- * started, on one host or several. This function then loads the MPI library, initializes MPI unless
- * the program has done so, and sets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
- * and GROUP_RANK. If this function has initialized MPI, MPI is finalized when the process ends;
+ * MPICH has started this process together with others, the job consists of all of these processes,
+ * on one host or several. This function then loads the MPI library, initializes MPI unless the
+ * program has done so, and sets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
+ * GROUP_RANK. If this function has initialized MPI, MPI is finalized when the process ends;
  * otherwise the program must finalize it. If no launcher's variables are set, the group has only
  * this rank (a world of one). There is one exception: if srun has started several processes without
  * an MPI, this function returns an error.
@@ -37,7 +37,7 @@ typedef enum fsdp_reduce_op {
  * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
  * at most FSDP_STALL_S seconds (default 4; 0: FSDP_TIMEOUT_S applies). A rank knows that a peer is
  * stopped because it gets no heartbeats: each process has a thread that sends a heartbeat to the
- * peers twice a second. Peers on other hosts may be silent 1.5 times as long.
+ * peers twice a second. For peers on other hosts, the limit is 1.5 times FSDP_STALL_S.
  *
  * @param backend NULL: as the environment variables say; "shm": started by `fsdp launch`; "mpi":
  *                started by MPI. A world of one always uses the transport "local"
@@ -178,10 +178,9 @@ FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
  * Compute a default for fsdp_device_options.threads, the number of threads of this rank: the number
  * of cores that this rank may use, divided by the number of ranks that may use the same cores. If a
  * container limits the CPU time, the result is at most this rank's share of that limit. The result
- * is at least 1. Collective.
- * @param group NULL: one rank. The call also changes how ranks of the group wait: from now on, a
- *              rank that waits for a peer spins only if every thread of every rank has a core of
- *              its own
+ * is at least 1. The call also changes how ranks of the group wait: from now on, a rank that waits
+ * for a peer spins only if every thread of every rank has a core of its own. Collective.
+ * @param group NULL: one rank
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

@@ -39,7 +39,7 @@ typedef struct fsdp_example {
      * fsdp_example_set_targets(). Such an example has no `labels`: they are empty. */
     float *targets;
     size_t num_targets, targets_cap; /**< num_targets: length of `targets`; targets_cap: number of
-                                          elements for which it has memory */
+                                          elements that its memory can hold */
 } fsdp_example;
 
 /** Replace the targets of an example by a copy of `targets` [count]. */
@@ -69,9 +69,10 @@ typedef struct fsdp_dataset_ops {
      * before the call. Use fsdp_token_list_set() to fill them. If the field `draw` is set, `get` is
      * not called. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
-    /** Fill `example` like `get`, for datasets whose examples differ between epochs. If `draw` is
-     * not NULL, it is called instead of `get`. The result may depend only on the dataset, `index`
-     * and the argument `draw`. NULL: the dataset has the same examples in every epoch. */
+    /** Fill `example` like `get`, for datasets whose examples differ between epochs. If this
+     * function pointer is not NULL, it is called instead of `get`. The result may depend only on
+     * the dataset, `index` and the argument `draw`. If the pointer is NULL, the dataset has the
+     * same examples in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Get the text of the source and the text of the target of example `index`. The caller frees
      * both with fsdp_text_free(). *target may stay NULL for CLASSIFICATION. If the function
@@ -222,8 +223,9 @@ typedef enum fsdp_token_dtype {
 typedef enum fsdp_packing {
     FSDP_PACKING_NONE,
     /** Concatenate all rows and cut the result into rows of max_length tokens (transformers'
-     * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
-     * new row may be shorter. A row with the position_ids of several documents is an error. */
+     * run_clm, TRL's "wrapped"). In a new row, tokens of one old row attend to tokens of other old
+     * rows. The last new row may be shorter. A row with the position_ids of several documents is an
+     * error. */
     FSDP_PACKING_WRAPPED,
     /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
      * windows of 65,536 neighboring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
@@ -274,10 +276,10 @@ typedef struct fsdp_dataset_options {
     bool pad_targets;
     fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; setting this is an error for other tasks and for JSON
                                  lines */
-    /** CSV, SEQ2SEQ: leave out rows without a summary, and rows whose summary has at least 0.75
-     * times as many characters as the article. The WikiHow script does the same. Rows that are left
-     * out do not count towards max_samples. Setting this is an error for other tasks and for JSON
-     * lines. */
+    /** CSV, SEQ2SEQ: leave out rows without a summary, and rows whose summary is at least 0.75
+     * times as long as the article, in characters. The WikiHow script does the same. Rows that are
+     * left out do not count towards max_samples. Setting this is an error for other tasks and for
+     * JSON lines. */
     bool skip_long_summaries;
     /** Columns of CSV, or keys of texts in JSON. A dot in the name of a key leads into an object:
      * "translation.en". SEQ2SEQ: if both are NULL, the first of these pairs that the file has is
@@ -305,15 +307,16 @@ typedef struct fsdp_dataset_options {
      * "translation" of each row. In CSV, they are in the columns "en" and "de". Set both languages
      * or neither. If both are set, source_column and target_column must be NULL. */
     const char *source_lang, *target_lang;
-    /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
-     * has it. Used only during fsdp_dataset_open(). */
+    /** JSON, if the whole file is one object: the key under which this object has the array of
+     * rows. NULL: "data", if the object has this key. Used only during fsdp_dataset_open(). */
     const char *json_field;
     /** CSV: the character between two fields. 0: the library tries four candidates in this order:
-     * the usual delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of tab and
-     * comma, the semicolon, and the vertical bar. If candidates split the header into columns which
-     * include the needed ones, only these candidates count. It chooses the candidate that splits
-     * most of the first rows into as many fields as the header has, and the first of equal ones.
-     * fsdp_dataset_note() names the delimiter if it is not the usual one. */
+     * the usual delimiter (a tab for .tsv and .tab, otherwise a comma); the comma if the usual
+     * delimiter is a tab, otherwise the tab; the semicolon; the vertical bar. If some candidates
+     * give a header that has all needed columns, only these candidates are considered. For each
+     * candidate, the library counts how many of the first rows have the same number of fields as
+     * the header. It chooses the candidate with the largest count; if counts are equal, the earlier
+     * candidate. fsdp_dataset_note() names the delimiter if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
      * delimiter (Python's csv.QUOTE_NONE). */
@@ -383,17 +386,18 @@ typedef struct fsdp_dataset_options {
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
  *   source_prefix is not prepended to ids. Ids are cut only if the options set a length. If the
  *   first row has texts but no ids, all rows must be pairs of texts, as in CSV.
- * - CAUSAL_LM: optionally "labels" (as many as ids, not shifted, with FSDP_IGNORE_INDEX where there
- *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
- *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
- *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
- *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenized when the file is
- *   opened. A conversation has "messages", or "prompt" and "completion" that are lists of messages
- *   (fsdp_chat_render()). options->chat says how it becomes a text, and which part has a loss.
- * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
- *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is. All
- *   other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the
- *   key source_column or "text".
+ * - CAUSAL_LM: optionally "labels" (one for each id, not shifted, with FSDP_IGNORE_INDEX where
+ *   there is no loss); "position_ids" (0 where a document of a packed row begins, counting up by
+ *   one from there); "prompt_length": n (the first n entries of input_ids, including padding before
+ *   them, have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and
+ *   "completion_ids": [...], or texts: "prompt" and "completion", or "text". Texts are tokenized
+ *   when the file is opened. A conversation has "messages", or "prompt" and "completion" that are
+ *   lists of messages (fsdp_chat_render()). options->chat says how it becomes a text, and which
+ *   part has a loss.
+ * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (one for
+ *   each id, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is.
+ *   All other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under
+ *   the key source_column or "text".
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
  *   "position_ids", which must count up by one from 0. If the first row has texts but no ids, every
  *   row must have a text or a pair of texts, as in CSV (text_pair_column).
@@ -408,18 +412,19 @@ typedef struct fsdp_dataset_options {
  * structs of these; other columns are left out, and fsdp_dataset_note() lists them. The folder of a
  * DatasetDict has several splits. If `validation` is true, or `split` is FSDP_SPLIT_VALIDATION, the
  * split "validation" is used (or "valid", "val", "dev", "eval", or else "test"). In all other
- * cases, the split "train" is used. Files are mapped. If they have more than 16 MiB, only the first
- * 64 rows are checked when they are opened, and the others when they are read.
+ * cases, the split "train" is used. The files are mapped. If they have more than 16 MiB, only the
+ * first 64 rows are checked when the dataset is opened. Every other row is checked when it is read.
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
- * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16,
- * or of the type token_dtype. A dataset of Megatron-LM is NAME.bin with NAME.idx next to it, and
- * `path` may be either of them, or NAME; its documents are one stream of tokens. Row i of a file
- * has max_length tokens, beginning at token i * max_length. The label of each token is the token
- * after it, so a row also needs the token that follows its last token. If the tokens at the end of
- * a file are too few for a row, they are left out. Files are mapped. The ids of a file above 64 MiB
- * are not checked when it is opened, but when they are read.
+ * magic 20240801 and version 7, they are uint32. A file of nanoGPT has no header. Its tokens are
+ * uint16, unless token_dtype says otherwise. A dataset of Megatron-LM is NAME.bin with NAME.idx
+ * next to it. `path` may be NAME.bin, NAME.idx or NAME. The documents of such a dataset are joined
+ * to one stream of tokens. Row i of a file has max_length tokens, beginning at token i *
+ * max_length. The label of each token is the token after it, so a row also needs the token that
+ * follows its last token. If the tokens at the end of a file are too few for a row, they are left
+ * out. Files are mapped. If a file has more than 64 MiB, its ids are checked when they are read.
+ * Otherwise they are checked when the file is opened.
  *
  * Plain text (.txt, .text, .raw, .md, .tokens), CAUSAL_LM: options->documents says where a document
  * ends. Each document becomes bos, its ids and eos. All documents are joined and cut into rows of
@@ -428,8 +433,9 @@ typedef struct fsdp_dataset_options {
  * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
  * order of their names. In a folder, files with the word "validation", "valid", "val" or "dev" in
  * their name are for validation, and those with "test", "testing", "eval" or "evaluation" are not
- * used (the words of Hugging Face's datasets). If a folder has a folder "train", that folder is
- * used, and for validation its folder "validation", "valid", "val", "dev" or "eval".
+ * used (the words of Hugging Face's datasets). If a folder has a subfolder "train", the files in
+ * this subfolder are used. For validation, the files in the subfolder "validation", "valid", "val",
+ * "dev" or "eval" are used instead.
  *
  * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv, or else
  * its files of texts. A file whose name has none of the endings above is read as JSON if it begins
@@ -447,19 +453,20 @@ typedef struct fsdp_dataset_options {
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, closed with fsdp_dataset_close(); the file must not change until then
- * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only the list for the other
- *         split, all_val.txt or all_train.txt, exists (see fsdp_split); FSDP_ERR_FORMAT if a column
- *         is missing or a row is malformed; FSDP_ERR_INVALID if there are texts but no tokenizer,
- *         if the tokenizer has more ids than vocab_size or fewer sentinels than a piece has spans,
- *         or if the format does not fit the task; FSDP_ERR_UNSUPPORTED if options->split is set for
- *         token files. The message names the file and, for a row, its first line
+ * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only one of the lists all_train.txt
+ *         and all_val.txt exists and options->split needs the other one (see fsdp_split);
+ *         FSDP_ERR_FORMAT if a column is missing or a row is malformed; FSDP_ERR_INVALID if there
+ *         are texts but no tokenizer, if the tokenizer has more ids than vocab_size or fewer
+ *         sentinels than a piece has spans, or if the format does not fit the task;
+ *         FSDP_ERR_UNSUPPORTED if options->split is set for token files. The message names the file
+ *         and, for a row, its first line
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
                                                        fsdp_dataset **out);
 
-/** Create a dataset from the caller's functions `ops`, which get `self`. On failure, ops->close()
- * is not called. */
+/** Create a dataset from the caller's functions `ops`. `self` is passed to each of them. On
+ * failure, ops->close() is not called. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self,
                                                          fsdp_dataset **out);
 
@@ -472,8 +479,9 @@ FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
  * columns, a delimiter, names of classes or a split. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
-/** Numbers of rows and tokens that are in the file but that the dataset does not use, and of rows
- * whose texts contain special tokens, or characters or words that the tokenizer does not know. */
+/** Counts of what the dataset does not use: rows that are left out, and tokens that are cut off.
+ * Also counts of rows whose texts contain special tokens, or characters or words that the tokenizer
+ * does not know. */
 typedef struct fsdp_left_out {
     int64_t counted_rows;  /**< rows for which cut_rows, cut_tokens, special_rows and unknown_rows
                                 were counted */
@@ -501,8 +509,8 @@ typedef struct fsdp_left_out {
 /**
  * Count what a dataset leaves out.
  *
- * @param most_rows count cut tokens only in this number of rows, from the first one; 0: in all
- *                  rows. Counting takes time if the rows are texts, because they must be tokenized
+ * @param most_rows count cut tokens only in the first most_rows rows; 0: in all rows. Counting
+ *                  takes time if the rows are texts, because they must be tokenized
  * @param out       the counts; if the dataset is a mixture, the sums over its parts
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,
@@ -554,12 +562,12 @@ typedef struct fsdp_mixture_part {
 /**
  * Create one dataset from several, each with its own rate (seqio's Mixture).
  *
- * An epoch of the mixture has as many examples as all parts together. Each part supplies a share of
- * these examples, which its weight determines. The share is rounded to whole examples, and these
- * examples are spread evenly over the indices of the mixture. A part supplies all of its own
- * examples once before it supplies one of them again. Each time a part begins again, its examples
- * are in a new order. The example at an index of the mixture is a function of the index, the seed
- * and the epoch (fsdp_draw).
+ * The number of examples in an epoch of the mixture is the sum of the numbers of examples of all
+ * parts. Each part supplies a share of these examples, which its weight determines. The share is
+ * rounded to whole examples, and these examples are spread evenly over the indices of the mixture.
+ * A part supplies all of its own examples once before it supplies one of them again. Each time a
+ * part begins again, its examples are in a new order. The example at an index of the mixture is a
+ * function of the index, the seed and the epoch (fsdp_draw).
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: each time a part begins again, its examples are in the same order
@@ -697,8 +705,8 @@ FSDP_API const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *l
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_set_sampler(fsdp_loader *loader,
                                                              const fsdp_sampler *sampler);
 
-/** Return the number of optimizer steps of an epoch. For each step, fsdp_loader_next() returns as
- * many micro-batches as the sampler's `accumulation` says. */
+/** Return the number of optimizer steps of an epoch. For each step, fsdp_loader_next() returns
+ * `accumulation` micro-batches (a field of the sampler). */
 FSDP_API int64_t fsdp_loader_steps(const fsdp_loader *loader);
 
 /** Go to the beginning of an epoch (DistributedSampler.set_epoch). */

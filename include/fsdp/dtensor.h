@@ -36,9 +36,8 @@ typedef struct fsdp_device_mesh fsdp_device_mesh;
  * @param mesh  out: owned by the caller. Release all tensors on the mesh before
  *              fsdp_device_mesh_destroy()
  * @return FSDP_ERR_INVALID for an invalid shape or name (the message contains it);
- *         FSDP_ERR_UNSUPPORTED if the ranks are on several hosts, and the groups of a dimension do
- *         not have the same number of ranks on each of their hosts; the errors of
- *         fsdp_group_split()
+ *         FSDP_ERR_UNSUPPORTED if the ranks are on several hosts, and a dimension has groups with
+ *         different numbers of ranks on a host; the errors of fsdp_group_split()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim,
                                                              const int *shape,
@@ -112,8 +111,9 @@ FSDP_API fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *tensor);
  * Make `local` a DTensor over the ranks of `group`. `local` is this rank's part.
  * @param group borrowed: must outlive the tensor
  * @param shape [ndim] shape of the whole tensor; ndim is that of `local`
- * @return FSDP_ERR_INVALID if `group` is NULL, if `local` is a scalar, if it does not have the
- *         dimension of the placement, or if its shape is not that of this rank's part
+ * @return FSDP_ERR_INVALID if `group` is NULL, if `local` is a scalar, if `local` does not have the
+ *         dimension that the placement names, or if the shape of `local` is not that of this rank's
+ *         part
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group,
                                                              fsdp_placement placement,
@@ -170,7 +170,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_redistribute(fsdp_tensor *tensor,
 /**
  * DTensor.full_tensor(): get the whole tensor on every rank, contiguous, in the dtype of the local
  * tensor. Collective. If `tensor` is an ordinary tensor or is replicated, get a new reference to
- * `tensor` itself, or a copy if it has data only during a read (fsdp_tensor_begin_read()).
+ * `tensor` itself. If such a tensor has data only during a read (fsdp_tensor_begin_read()), get a
+ * copy instead.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_full_tensor(fsdp_tensor *tensor, fsdp_tensor **full);
 /** @} */

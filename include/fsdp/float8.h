@@ -48,8 +48,8 @@ FSDP_API const char *fsdp_float8_recipe_name(fsdp_float8_recipe recipe);
  * in float8. A layer is converted only if its class is Linear and its numbers of input and output
  * features are multiples of 16. The head is never converted, because the logits need more
  * precision. If layers have adapters (lora.h), the products of their frozen weights are computed in
- * float8, and those of lora_A and lora_B are not. Call this before sharding and before memory is
- * allocated.
+ * float8, but the products of lora_A and lora_B are not. Call this before sharding and before
+ * memory is allocated.
  *
  * @param n_converted out: number of layers that were converted; may be NULL
  * @return FSDP_ERR_INVALID if no layer is converted (the message says why) or if an entry of

@@ -164,12 +164,12 @@ typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     /** If set_internode_reduce_dtype is true, each host adds up the gradients of its ranks, rounds
      * the sum to internode_reduce_dtype (FSDP_DTYPE_F32 or FSDP_DTYPE_BF16, to nearest even), and
-     * sends it to the other hosts. There, the sums of all hosts are added in float32. So as few
-     * bytes as possible cross the network. But the last bits of the results may differ from those
-     * of the same number of ranks on one host. With float32, this happens only if a host has
-     * neither 1, 2 nor 4 ranks. If set_internode_reduce_dtype is false (the default), the results
-     * have the same bits on one host and on several. Rows of embeddings that are not tied to a head
-     * are always sent in float32. No effect if all ranks are on one host. */
+     * sends it to the other hosts. There, the sums of all hosts are added in float32. This sends
+     * the smallest number of bytes over the network. But the last bits of the results may differ
+     * from those of a run with the same number of ranks on one host. With float32, they cannot
+     * differ if each host has 1, 2 or 4 ranks. If set_internode_reduce_dtype is false (the
+     * default), the results have the same bits on one host and on several. Rows of embeddings that
+     * are not tied to a head are always sent in float32. No effect if all ranks are on one host. */
     bool set_internode_reduce_dtype;
     fsdp_dtype internode_reduce_dtype;
     fsdp_reshard reshard_after_forward;
@@ -347,9 +347,9 @@ typedef enum fsdp_wrap_kind {
 } fsdp_wrap_kind;
 
 /**
- * A function that decides whether `module` becomes a unit: if so, it returns true. fsdp_auto_wrap()
- * calls this function for every module below the root, children before parents. The result must be
- * the same on every rank.
+ * A function that returns true if `module` shall become a unit. fsdp_auto_wrap() calls this
+ * function for every module below the root, children before parents. The result must be the same on
+ * every rank.
  * @param path    dotted path of the module below the root
  * @param options in: the root's options; out: the options of this unit
  */
@@ -387,13 +387,14 @@ typedef struct fsdp_wrap_policy {
     void *custom_arg;
     /** For all kinds: the number of chosen modules that form one unit (fsdp_fully_shard_modules()).
      * Chosen modules that have the same parent and the same class are joined in their order. The
-     * last unit may have fewer modules. A unit has the options of its first module. For a later
-     * module, other options are an error. 0 or 1: each chosen module becomes its own unit. */
+     * last unit may have fewer modules. A unit has the options of its first module. It is an error
+     * if another module of the unit has other options. 0 or 1: each chosen module becomes its own
+     * unit. */
     int modules_per_unit;
-    /** For all kinds; experimental: [n_joint_modules] the joint modules. Together they become one
-     * unit (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the
-     * options of the first joint module. The policy chooses among the modules inside the joint
-     * modules as usual. */
+    /** For all kinds; experimental: [n_joint_modules] modules that together become one unit
+     * (fsdp_fully_shard_modules()), even if the policy does not choose them. They are called joint
+     * modules. The unit has the options of the first joint module. The policy chooses among the
+     * modules inside the joint modules as usual. */
     fsdp_module *const *joint_modules;
     size_t n_joint_modules;
     /** For all kinds. NULL: all units have the root's options. */
@@ -623,10 +624,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
- * array. These units replace the unit that forward_prefetch would choose, which is not gathered
- * ahead. The array may have any length. But unless no_limit_all_gathers is set, at most two units
- * are gathered ahead at any time, and the other units of the array wait. If a unit was gathered
- * ahead and did not run, it is freed at the end of the forward.
+ * array. The unit that forward_prefetch would choose is gathered ahead only if it is in the array.
+ * The array may have any length. But unless no_limit_all_gathers is set, at most two units are
+ * gathered ahead at any time, and the other units of the array wait. If a unit was gathered ahead
+ * and did not run, it is freed at the end of the forward.
  * @param modules [n] units of the same tree; copied. n == 0: remove the array of an earlier call,
  *                so that forward_prefetch chooses the unit again
  */
@@ -643,9 +644,9 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * with true reduces these sums over the ranks and divides them. This function also calls
  * fsdp_set_requires_all_reduce() with the same value.
  *
- * The buffer is as large as the unit, with one exception. In the first micro-step, it has memory
- * only for those rows of an embedding's gradient that were looked up. In the second micro-step, it
- * gets memory for all rows.
+ * The buffer has a float32 for each element of the unit's parameters, with one exception. In the
+ * first micro-step, it has memory only for those rows of an embedding's gradient that were looked
+ * up. In the second micro-step, it gets memory for all rows.
  *
  * Results are the same in every run, but their last bits differ from those of a step whose
  * backwards all run with true. Such backwards add the gradients of all ranks and micro-steps in the
@@ -662,9 +663,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module
                                                                      bool recurse);
 /**
  * With HSDP, choose whether backward also sums gradients over the replicas. With false, backward
- * sums gradients only within each replica, and each rank adds its rows of these sums to those of
- * earlier micro-steps. The next backward with true then sums the rows over the replicas. The sums
- * are dropped in the cases that are listed at fsdp_set_requires_gradient_sync().
+ * sums gradients only within each replica, and each rank adds its rows of these sums to its rows of
+ * the earlier micro-steps. The next backward with true then sums the rows over the replicas. The
+ * sums are dropped in the cases that are listed at fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
@@ -706,10 +707,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
 /**
  * Set the number by which gradients are divided. Gradients are summed over ranks and micro-steps,
  * and are divided once, at the last micro-step. Applies to all units at and below `root`.
- * @param factor the divisor. 0 (the default) means world_size. With 0, the gradients are those of
- *               the mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
- *               label tokens of the step, pass the number of these tokens. A negative or infinite
- *               factor is FSDP_ERR_INVALID
+ * @param factor the divisor. 0 (the default) means world_size. With 0, the result is the gradient
+ *               of the mean of the ranks' losses, as in FSDP2. To get the gradient of the mean over
+ *               all label tokens of the step, pass the number of these tokens. Returns
+ *               FSDP_ERR_INVALID for a negative or infinite factor
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);

@@ -50,9 +50,9 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
 
 /**
  * Open a model directory, a file of weights, or the index of several files. In a directory, the
- * first of the following files that exists is used: model.safetensors,
- * model.safetensors.index.json, pytorch_model.bin and pytorch_model.bin.index.json, as in
- * transformers, and LitGPT's lit_model.pth.
+ * first of the following files that exists is used. As in transformers: model.safetensors,
+ * model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json. Then LitGPT's
+ * lit_model.pth.
  *
  * Files named .bin, .pt or .pth have the format of torch.save since PyTorch 1.6. They contain a
  * dict of names and tensors, or a dict that has such a dict under "state_dict", "model_state_dict"
@@ -65,10 +65,10 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  *
  * @param reader out: owned by the caller, closed with fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
- *         FSDP_ERR_FORMAT if a file is malformed or its tensors are not those of the index;
- *         FSDP_ERR_UNSUPPORTED for torch.save's format before PyTorch 1.6, TorchScript programs,
- *         big-endian data, compressed archives, and files that contain a single object, such as a
- *         whole module. The message of FSDP_ERR_UNSUPPORTED says what to do in PyTorch
+ *         FSDP_ERR_FORMAT if a file is malformed, or if its tensors are not the ones that the index
+ *         lists; FSDP_ERR_UNSUPPORTED for torch.save's format before PyTorch 1.6, TorchScript
+ *         programs, big-endian data, compressed archives, and files that contain a single object,
+ *         such as a whole module. The message of FSDP_ERR_UNSUPPORTED says what to do in PyTorch
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);

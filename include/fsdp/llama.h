@@ -53,7 +53,7 @@ typedef struct fsdp_rope_config {
      * original_max_position_embeddings tokens; 0 means 32 for beta_fast and 1 for beta_slow. */
     double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
     bool truncate; /**< used by FSDP_ROPE_YARN: the ramp between high and low frequencies begins and
-                        ends at whole indices; true if config.json does not say */
+                        ends at whole indices; default true */
 } fsdp_rope_config;
 
 /** The configuration of a Llama, Mistral, Qwen2 or Qwen3 model. Fields are named like the keys of a
@@ -69,8 +69,9 @@ typedef struct fsdp_llama_config {
     int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
                                  it; 0: to itself and all tokens before it */
     int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */
-    /** Bit i % 64 of element i / 64 is 1 if layer i ignores sliding_window although it is not one
-     * of the first max_window_layers layers. So layer_types of config.json may have any order. */
+    /** For layers whose index is at least max_window_layers: bit i % 64 of element i / 64 is 1 if
+     * layer i ignores sliding_window. With these bits, the layers can have the types in any order
+     * (layer_types in config.json). */
     uint64_t full_attention[FSDP_LLAMA_MAX_MIXED_LAYERS / 64];
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;

@@ -72,10 +72,10 @@ typedef struct fsdp_lora_config {
     const char *target_pattern;
     const char *const *exclude_modules; /**< layers that get no adapter although they are targets */
     const char *exclude_pattern;        /**< instead of exclude_modules: a regular expression */
-    /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. The
-     * block of a layer is the first item of a ModuleList on the layer's path. It is an error to set
-     * this together with target_pattern. If n_layers_to_transform is 0, the layers in all blocks
-     * get an adapter. */
+    /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. A
+     * block is an item of a ModuleList. For example, the layer model.layers.3.mlp.up_proj is in
+     * block 3 of the ModuleList model.layers. It is an error to set this together with
+     * target_pattern. If n_layers_to_transform is 0, the layers in all blocks get an adapter. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
     /** The ModuleLists that layers_to_transform refers to: names, or regular expressions for their
@@ -98,8 +98,8 @@ typedef struct fsdp_lora_config {
 /** A configuration that was read from a file, with the memory of its lists. */
 typedef struct fsdp_lora_file fsdp_lora_file;
 /**
- * Read `dir`/adapter_config.json. Values that this library does not support and that would change
- * the results are refused: another peft_type, use_qalora and so on.
+ * Read `dir`/adapter_config.json. It is an error if a value would change the results and this
+ * library does not support it, for example use_qalora or a peft_type other than LORA.
  * @param file out: owned by the caller, freed with fsdp_lora_file_destroy()
  * @return FSDP_ERR_NOT_FOUND if there is no such file; FSDP_ERR_FORMAT for an impossible value;
  *         FSDP_ERR_UNSUPPORTED; the message names the file, the key and the value
@@ -150,10 +150,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_apply(fsdp_module *model,
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_init_magnitudes(fsdp_module *model);
 /**
- * Compute the norms of the rows of W + scaling * B A of an adapter with use_dora now, and let each
- * forward use them instead of computing them. Each rank keeps a float32 for each row. Call this for
- * a model that is not trained any more, such as for generation. Without use_dora, nothing changes.
- * Collective.
+ * For an adapter with use_dora, compute the norms of the rows of W + scaling * B A now. All later
+ * forwards use these norms and do not compute them again. Each rank keeps a float32 for each row.
+ * Call this for a model that is not trained any more, such as for generation. Without use_dora,
+ * nothing changes. Collective.
  * @param keep false: forwards compute the norms again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_keep_norms(fsdp_module *model, bool keep);

@@ -171,11 +171,12 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  * Enable or disable activation checkpointing (Chen et al. 2016, arXiv 1604.06174), like PyTorch's
  * checkpoint_wrapper: a call of the module keeps only its inputs, and backward runs the call again.
  * Losses and gradients have the same bits as without activation checkpointing, even with dropout. A
- * module with activation checkpointing may contain others. `on` may change between any two steps.
+ * module with activation checkpointing may contain other such modules. `on` may change between any
+ * two steps.
  *
- * A call of a model's first layer does not even keep its input: backward runs the embeddings again,
- * too. There are three exceptions, in which the input is kept: the embeddings are a unit; the
- * embeddings have activation checkpointing themselves; the model has only one layer.
+ * A call of a model's first layer keeps nothing: backward runs the embeddings again to compute the
+ * input of this layer. There are three exceptions, in which the input is kept: the embeddings are a
+ * unit; the embeddings have activation checkpointing themselves; the model has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 

@@ -42,9 +42,9 @@ typedef struct fsdp_adamw_options {
      * 2^-9. A state that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
     /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
-     * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
-     * with a probability that is its distance from the bfloat16 below it, divided by the distance
-     * of the two bfloat16 values around it. So updates that are too small for a bfloat16 are not
+     * torchao.optim does with its option of this name) and bfloat16 moments. Let x be a value
+     * between two neighboring bfloat16 numbers a < b. It is rounded up to b with probability (x -
+     * a) / (b - a), and otherwise down to a. So updates that are too small for a bfloat16 are not
      * lost on average. The random numbers are a function of `seed`, the number of the step, the
      * parameter and the index of the element in the whole parameter. They depend neither on the
      * number of ranks nor on the number of steps since the run was resumed. Parameters must be
@@ -178,12 +178,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
  *
  * A row is an entry of dimension 0. A block never crosses the boundary between two rows, and
  * "absmax1" and "absmax2" have the shape [rows, blocks of a row]. So shards never share a block,
- * and the states have the same bits at any world size, without communication. If a row is a
- * multiple of 256 elements, the blocks are those of bitsandbytes, in the same order.
+ * and the states have the same bits at any world size, without communication. If the number of
+ * elements of a row is a multiple of 256, the blocks are those of bitsandbytes, in the same order.
  *
  * The state of some parameters consists only of "state1" and "state2" in float32. These are the
- * parameters with fewer than options->min_8bit_size elements, and those whose rows are not a
- * multiple of 16 elements, such as vectors.
+ * parameters with fewer than options->min_8bit_size elements, and those whose number of elements in
+ * a row is not a multiple of 16, such as vectors.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_8bit_create(fsdp_module *module,
                                                             const fsdp_adamw_options *options,
@@ -301,10 +301,11 @@ fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *p
                          const fsdp_adafactor_options *options);
 /**
  * Split the trainable parameters of `module` into two lists, as transformers' Trainer does
- * (get_decay_parameter_names). A tied parameter is listed once. `no_decay` gets the parameters of
- * modules of the class LayerNorm, and those whose name contains "bias" (e.g. T5's
- * relative_attention_bias.weight), "layernorm" or "rmsnorm", or has a component that is "norm" or
- * ends in "_norm"; upper and lower case count as equal. `decay` gets all other parameters.
+ * (get_decay_parameter_names). A tied parameter is listed once. A parameter is in `no_decay` if its
+ * module has the class LayerNorm; if its name contains "bias" (e.g. T5's
+ * relative_attention_bias.weight), "layernorm" or "rmsnorm"; or if a component of its name is
+ * "norm" or ends in "_norm". Upper and lower case count as equal. All other parameters are in
+ * `decay`.
  *
  * @param decay, no_decay out: may be empty; the caller frees each list with
  *                        fsdp_parameter_list_free()
@@ -326,8 +327,8 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
  *                   fsdp_clip_grad_norm(), or 1
  * @return FSDP_ERR_STATE if a parameter has no memory, if its sharding has changed since its state
  *         was created, or after fsdp_optimizer_eval(). In these cases the step has changed no
- *         parameter. FSDP_ERR_COMM if a peer failed; some parameters and options may then be those
- *         after the step, others not
+ *         parameter. FSDP_ERR_COMM if a peer failed; the step may then have updated some parameters
+ *         and options, but not all
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimizer,
                                                          float grad_scale);
@@ -370,9 +371,10 @@ FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
 FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, int k);
 /**
  * Allocate the state of every trainable parameter, with the values that it has before the first
- * step: zeros, except for "z" of Schedule-Free AdamW, which is a copy of the parameter, and for the
- * maps of 8-bit states. State that exists already is not changed. Saved values can then be written
- * into the state; fsdp_set_optimizer_state_dict() calls this function itself.
+ * step. These values are zeros, with two exceptions: "z" of Schedule-Free AdamW is a copy of the
+ * parameter, and the maps of 8-bit states have the values of bitsandbytes. State that exists
+ * already is not changed. Saved values can then be written into the state;
+ * fsdp_set_optimizer_state_dict() calls this function itself.
  *
  * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
  *         state was created
@@ -407,7 +409,7 @@ typedef enum fsdp_lr_schedule_kind {
 /**
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
  * a linear warmup from 0: while s < warmup_steps, the rate is lr * s / warmup_steps. (For
- * FSDP_LR_STEP, the rate during the warmup is that of the formula below, multiplied by s /
+ * FSDP_LR_STEP, the rate during the warmup is the result of the formula below, multiplied by s /
  * warmup_steps.) If the warmup is longer than the run, the rate rises during the whole run. After
  * the warmup, the rate is as follows, with N = total_steps and x = (s - warmup_steps) / (N -
  * warmup_steps):

@@ -27,13 +27,14 @@
  * a value (true/false/yes/no/on/off/1/0). This value may be the next word. In a program with
  * positional words, the next word is the value only if fsdp_option.takes_word is set. A value that
  * begins with -- must be given as --name=value. If a flag is given several times, its last value
- * counts, and --no-name is the same flag as --name; fsdp_options_notes() names the other values. If
- * fsdp_option.several is set, two values are an error, and so are two names of one option with
- * different values. -- ends options. A word that is neither an option nor an option's value is
- * positional. Every program also has --help (-h), --print-config, and --config FILE.yaml. What
- * follows --help selects options: all, a word of their names, headings or descriptions, or one flag
- * (--help --lr). If the value of --config begins with "{", it is not a file name, but the YAML text
- * itself.
+ * counts, and --no-name is the same flag as --name; fsdp_options_notes() names the other values.
+ * But two different values of one option are an error if fsdp_option.several is set, or if the two
+ * flags use different names of the option. -- ends options. A word that is neither an option nor an
+ * option's value is positional. Every program also has --help (-h), --print-config, and --config
+ * FILE.yaml. The word after --help selects the options that are described: `--help all` selects all
+ * options, `--help --lr` selects one, and any other word selects the options that have this word in
+ * their name, heading or description. If the value of --config begins with "{", it is not a file
+ * name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
@@ -187,8 +188,8 @@ typedef struct fsdp_option {
 typedef struct fsdp_options fsdp_options;
 
 /** A map in a YAML file of another tool. If a key of the map does not begin with `prefix`, the
- * option's name is `prefix` followed by the key: the key version in Accelerate's fsdp_config is the
- * option fsdp_version. */
+ * option's name is `prefix` followed by the key. For example, the key "version" in Accelerate's map
+ * "fsdp_config" gives the option fsdp_version. */
 typedef struct fsdp_options_section {
     const char *name;    /**< "fsdp_config" */
     const char *prefix;  /**< "fsdp_" */
@@ -246,9 +247,9 @@ typedef struct fsdp_options_spec {
     /** prefixes of the environment variables of other tools, separated by commas: "ACCELERATE_".
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
      * option reads. They also name a variable that begins with env_prefix and that no option reads,
-     * if its name is nearly that of a variable that an option reads, such as
-     * FSDP_SHARDING_STRATGY, or if its name consists of env_prefix and the name of an option that
-     * reads another variable. NULL: no variable is named, not even with env_prefix */
+     * in two cases: it looks like a spelling mistake (FSDP_SHARDING_STRATGY), or it is env_prefix
+     * followed by the name of an option that reads another variable. NULL: no variable is named,
+     * not even one that begins with env_prefix */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);
@@ -341,12 +342,13 @@ FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *targe
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp
  * launch". If there are no such options, the text is "". Options from environment variables are
- * left out, because other tools export these variables for all programs. So are options that a file
- * sets to the default in fsdp_option.value, because files of other tools list all options. Then
- * follows one line for each value of a flag that does not count because the same flag follows with
- * another value. At the end follows one line for each environment variable that no option reads,
- * although it was probably meant for one (fsdp_options_spec.env_named). Free the text with
- * fsdp_text_free(). Return NULL when out of memory. */
+ * left out, because other tools export these variables for all programs. If a file sets an option
+ * to the default in fsdp_option.value, this option is left out, too, because files of other tools
+ * list all options. If a flag was given several times, the text then has a line for each value but
+ * the last one, because these values do not count. At the end, the text has a line for each
+ * environment variable that no option reads, although it was probably meant for one
+ * (fsdp_options_spec.env_named). Free the text with fsdp_text_free(). Return NULL when out of
+ * memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
  * it with fsdp_text_free(). Return NULL when out of memory. */

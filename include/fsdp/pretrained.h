@@ -35,8 +35,8 @@ typedef struct fsdp_load_options {
      * parameter of such a module, the parameter is initialized at random. NULL-terminated; NULL:
      * none. */
     const char *const *fresh_modules;
-    uint64_t seed; /**< seed of parameters that are initialized at random; for the same seed,
-                        fsdp_module_init() gives the same values */
+    uint64_t seed; /**< seed of parameters that are initialized at random; they get the values that
+                        fsdp_module_init() gives with this seed */
     /** Like from_pretrained(ignore_mismatched_sizes=True): if a parameter's tensor in the file does
      * not have the parameter's shape, initialize the parameter at random and list its name in
      * fsdp_load_report.mismatched. Default: such a tensor is an error. */

@@ -29,8 +29,8 @@ typedef struct fsdp_profile fsdp_profile;
 /** Selects the steps that are profiled, which are called the window. Zero means default. */
 typedef struct fsdp_profile_options {
     const char *path;    /**< trace file, which rank 0 writes after the last step of the window. It
-                              appears complete or not at all. NULL: no file. Copied. Ignored on other
-                              ranks. */
+                              appears complete or not at all. NULL: no file. Copied. Other ranks
+                              ignore this field. */
     fsdp_device *device; /**< the device of the model, which must exist as long as the profiler. If
                             it runs kernels later than they are started, as a card does, the times
                             of the device are measured, too. NULL: only times of the host */
@@ -45,19 +45,19 @@ typedef struct fsdp_profile_options {
 /** Time of one category. Categories do not overlap. The last row is the whole step: the sum of all
  * other rows. */
 typedef struct fsdp_profile_row {
-    const char *name; /**< "matmul", "attention", "other operations", "optimizer",
-                           "sharding itself", "waiting for peers", "data", "unexplained rest",
-                           "step"; static */
-    double ms;        /**< wall-clock time of the category in one step, in ms, as the mean over
-                           steps and ranks */
-    double share;     /**< ms as a fraction of the step's ms, 0 to 1 */
-    double cpu_ms;    /**< like ms, but CPU time of the thread that runs the steps instead of
-                           wall-clock time; other processes do not affect CPU time */
-    double cpu_share; /**< cpu_ms as a fraction of the step's cpu_ms, 0 to 1 */
-    double device_ms; /**< like ms, but on the device: from the end of the kernels that were started
-                           before, to the end of the kernels of this category. It includes the time
-                           in which the device waited for the host. 0 if the device has no time of
-                           its own */
+    const char *name;    /**< "matmul", "attention", "other operations", "optimizer",
+                              "sharding itself", "waiting for peers", "data", "unexplained rest",
+                              "step"; static */
+    double ms;           /**< wall-clock time of the category in one step, in ms, as the mean over
+                              steps and ranks */
+    double share;        /**< ms as a fraction of the step's ms, 0 to 1 */
+    double cpu_ms;       /**< like ms, but CPU time of the thread that runs the steps instead of
+                              wall-clock time; other processes do not affect CPU time */
+    double cpu_share;    /**< cpu_ms as a fraction of the step's cpu_ms, 0 to 1 */
+    double device_ms;    /**< like ms, but on the device. A part of a step lasts from the end of the
+                              kernels that were started earlier to the end of its own kernels. This
+                              includes the time in which the device waited for the host. 0 if the
+                              device has no time of its own */
     double device_share; /**< device_ms as a fraction of the step's device_ms, 0 to 1 */
 } fsdp_profile_row;
 

@@ -20,7 +20,8 @@ typedef enum fsdp_t5_family {
     FSDP_T5,  /**< "t5" */
     FSDP_MT5, /**< "mt5": the head's input is never scaled */
     FSDP_UMT5 /**< "umt5": the self-attention of every layer has its own relative_attention_bias; in
-                   the other families, all layers of a stack share the one of the first layer */
+                   the other families, all layers of a stack share the relative_attention_bias of
+                   the first layer */
 } fsdp_t5_family;
 
 /**

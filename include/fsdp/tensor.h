@@ -128,8 +128,8 @@ FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
 /** Return true if the tensor's elements are in memory now. The result is false on meta, and while
- * the tensor is resharded. If the elements are offloaded or stored as two halves, it is true only
- * within a read or a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()). */
+ * the tensor is resharded. If the elements are offloaded or stored as two halves, the result is
+ * true only within a read or a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
  * Return a host pointer to the first element. This works only on a device whose memory the host can

@@ -1,9 +1,9 @@
 /**
  * @file
- * Tokenizers convert text to ids and back, id for id like the fast tokenizers of transformers (the
- * tokenizers library).
+ * Tokenizers convert text to ids and back. The ids are the same as those of the fast tokenizers of
+ * transformers (the tokenizers library).
  *
- * A tokenizer is read from a tokenizer.json, or from files of the kinds that were used before it: a
+ * A tokenizer is read from a tokenizer.json, or from one of the older kinds of files: a
  * SentencePiece model (T5's spiece.model, Llama 2's tokenizer.model), tiktoken's file (Llama 3's
  * tokenizer.model), vocab.json with merges.txt (GPT-2) or vocab.txt (BERT).
  *
@@ -25,8 +25,8 @@ typedef struct fsdp_tokenizer fsdp_tokenizer;
  * list for all texts. The list then seldom allocates memory. */
 typedef struct fsdp_token_list {
     int32_t *ids;
-    size_t len, cap; /**< len: number of ids in the list; cap: number of ids for which there is
-                          memory */
+    size_t len, cap; /**< len: number of ids in the list; cap: number of ids that its memory can
+                          hold */
 } fsdp_token_list;
 
 /** Replace the contents of the list by a copy of ids [count]. On FSDP_ERR_NOMEM, the list is
@@ -59,8 +59,8 @@ FSDP_API void fsdp_token_list_fini(fsdp_token_list *list);
  * @param out  new tokenizer, closed with fsdp_tokenizer_close()
  * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no such file;
  *         FSDP_ERR_UNSUPPORTED if a part of the tokenizer is not supported, or needs a library that
- *         this build does not have; FSDP_ERR_FORMAT if a file is broken, or an id of a token is not
- *         the one that the tokenizers library gives to it. The message contains file, field and
+ *         this build does not have; FSDP_ERR_FORMAT if a file is broken, or if the file gives a
+ *         token another id than the tokenizers library would. The message contains file, field and
  *         value.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out);
@@ -141,9 +141,9 @@ FSDP_API void fsdp_encoding_fini(fsdp_encoding *encoding);
  *
  * @param pair    [pair_length]: the second text, or NULL
  * @param options NULL: all zero
- * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if `truncation` names one text, and
- *         removing all of its tokens is not enough. After an error, the contents of `encoding` are
- *         unspecified
+ * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if `truncation` names one text, and the
+ *         result would be longer than max_length even without all tokens of this text. After an
+ *         error, the contents of `encoding` are unspecified
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_pair(
     const fsdp_tokenizer *tokenizer, const char *text, size_t length, const char *pair,
@@ -199,8 +199,8 @@ FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's
  * first input. */
 FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);
-/** Return the id of the end of a text, or -1 if the tokenizer has none; T5: 1, </s>; GPT-2: 50256,
- * <|endoftext|>. Encoding appends it only if the model expects that: see
+/** Return the id of the token that marks the end of a text, or -1 if the tokenizer has none; T5: 1,
+ * </s>; GPT-2: 50256, <|endoftext|>. Encoding appends this id only for models that expect it: see
  * fsdp_tokenizer_appends_eos(). */
 FSDP_API int32_t fsdp_tokenizer_eos_id(const fsdp_tokenizer *tokenizer);
 /** Return true if fsdp_tokenizer_encode() ends with the eos id (T5). */

@@ -111,10 +111,10 @@ static bool lock_temporary(int fd)
 
 /* ---- writing a file -------------------------------------------------------------------------- */
 
-/* Give the new file the permissions, the group and, if this process may, the owner of the file that
- * it will replace, as described by `old`. If the group cannot be kept, the members of the new
- * file's group get only what all users get. A failure is ignored: the new file was created with
- * mode 0600, so only its owner may then read it. */
+/* The new file `fd` will replace a file that `old` describes. Give `fd` the permissions of that
+ * file, its group and, if this process may, its owner. If `fd` cannot get the group, the members of
+ * its own group get only the permissions that all users have. A failure is ignored: the new file
+ * was created with mode 0600, so only its owner may then read it. */
 static void copy_access(int fd, const struct stat *old)
 {
     struct stat now;

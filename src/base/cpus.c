@@ -5,9 +5,9 @@
  *
  * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy of cgroups. CONTROLLERS is
  * empty in the line of cgroup version 2. The limits of a cgroup's ancestors also apply to the
- * cgroup. In a container, PATH may be a path on the host, although the mounted hierarchy begins at
- * the container's own cgroup. So a folder of PATH that does not exist is skipped, and the search
- * ends at the mount point. */
+ * cgroup. A container often sees only its own cgroup, mounted as the root of the hierarchy, while
+ * PATH is still the path on the host. So a folder of PATH that does not exist is skipped, and the
+ * search ends at the mount point. */
 #include "src/base/cpus.h"
 
 #include <limits.h>
@@ -20,8 +20,8 @@
 #include "src/base/assert.h"
 
 /* A limit is a number of processors, or a number of bytes of memory. no_limit, or any larger
- * number, means that there is no limit. If memory has no limit, cgroup version 1 gives the size in
- * bytes of the largest possible number of pages, which is larger than no_limit. */
+ * number, means that there is no limit. If memory has no limit, cgroup version 1 gives a very large
+ * number of bytes, which is above no_limit. */
 static const double no_limit = 4e18;
 static const double most_cpus = 1e9; /* a larger quota counts as no limit */
 
@@ -117,9 +117,9 @@ static bool has_controller(const char *list, const char *name)
 }
 
 /* A resource that cgroups limit. The field limit_2 reads the limit of a cgroup of version 2, and
- * limit_1 that of a cgroup of version 1. A hierarchy of cgroups is searched for only at its usual
- * mount points: `mounts_1` for version 1 (a list that ends with NULL), and the array mounts_2 below
- * for version 2. */
+ * limit_1 that of a cgroup of version 1. This file looks for a hierarchy of cgroups only at its
+ * usual mount points. For version 1, they are in `mounts_1` (a list that ends with NULL). For
+ * version 2, they are in the array mounts_2 below. */
 typedef struct resource {
     const char *controller; /* the name of the resource's controller in version 1 */
     limit_fn *limit_2, *limit_1;

@@ -1,7 +1,7 @@
 /* Who may read and write a file that replaces another. */
 #pragma once
 
-/* If there is a file `path`, give the open file `fd` the permissions, the group and, if this
- * process may, the owner of that file, because `fd` will replace it. If the group cannot be kept,
- * the members of the group of `fd` get only what all users get. A failure is ignored. */
+/* The open file `fd` will replace the file `path`. If `path` exists, give `fd` its permissions, its
+ * group and, if this process may, its owner. If `fd` cannot get the group, the members of its own
+ * group get only the permissions that all users have. A failure is ignored. */
 void fsdp_file_copy_access(int fd, const char *path);

@@ -1,10 +1,10 @@
 /* System calls that may make a file longer. Each function behaves like the system call in its name,
- * with one difference. If the size of the process's files is limited (RLIMIT_FSIZE, `ulimit -f`)
- * and the file would exceed the limit, the function fails with EFBIG, but the process does not get
- * the signal SIGXFSZ, which ends a program that does not handle it. Signal handlers are not
- * changed, because they belong to the program. Instead, the signal is blocked in the calling thread
- * during the call, and then discarded. If the size is not limited, the only cost is one call of
- * getrlimit(). */
+ * with one difference. A process may have a limit for the size of its files (RLIMIT_FSIZE, `ulimit
+ * -f`). If a file would exceed the limit, the system call fails with EFBIG and sends SIGXFSZ, which
+ * ends a program that does not handle this signal. These functions fail with EFBIG, too, but the
+ * process does not get SIGXFSZ. They do not change signal handlers, because the handlers belong to
+ * the program. Instead, they block the signal in the calling thread during the call, and then
+ * discard it. If there is no limit, the only cost is one call of getrlimit(). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * 2022, arXiv 2209.05433), and the scale with which a tensor is cast.
  *
  * e4m3fn has 4 exponent bits and 3 mantissa bits, a NaN and no infinity; its largest value is 448.
- * e5m2 has 5 exponent bits and 2 mantissa bits, as the upper half of a float16; its largest finite
- * value is 57344.
+ * e5m2 has 5 exponent bits and 2 mantissa bits, so an e5m2 is the upper half of a float16; its
+ * largest finite value is 57344.
  *
  * Note [Float8 scales]. torchao casts x to q = x * scale with scale = max / amax, where `max` is
  * the largest value of the format and `amax` is the largest |x|. So the largest |x| becomes `max`.

@@ -126,9 +126,9 @@ typedef enum fsdp_existing {
 } fsdp_existing;
 
 /* Create an empty directory next to `path`, which commit() will move to `path`. Missing parents are
- * created. Return FSDP_ERR_INVALID if `path` exists but is not a directory, or if `existing` does
- * not allow replacing it. Also return FSDP_ERR_INVALID if `path` contains the working directory or
- * the home directory. Return FSDP_ERR_UNSUPPORTED if `path` is a mount point. */
+ * created. Return FSDP_ERR_INVALID if `path` exists but is not a directory, if `existing` does not
+ * allow replacing the directory `path`, or if `path` contains the working directory or the home
+ * directory. Return FSDP_ERR_UNSUPPORTED if `path` is a mount point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
 /* Return an error if begin() or commit() would fail for `path` now. Nothing is left behind, and
@@ -145,7 +145,8 @@ void fsdp_atomic_directory_sweep(const char *path, int pid);
  * it. */
 char *fsdp_atomic_directory_temporary(const char *path);
 /* Return true if `name` has the form of a temporary name, which only unfinished writes use. If
- * `is_local` is not NULL, set *is_local to whether a process of this host made the name. */
+ * `is_local` is not NULL, set *is_local to true if a process of this host made the name, else to
+ * false. */
 bool fsdp_atomic_directory_is_unfinished(const char *name, bool *is_local);
 /* Return true if sweep() with these arguments would find anything to remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);

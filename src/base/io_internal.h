@@ -16,8 +16,8 @@ fsdp_status fsdp_io_sync_path(const char *path);
 #define FSDP_ASIDE ".fsdp-old-"
 /* Return a new temporary name for `path`, in the same folder; the caller owns the result. */
 char *fsdp_unfinished_name(const char *path, const char *infix);
-/* If `name` is a temporary name of `base` with this infix, return the process id in it, else 0. In
- * the first case, set *is_local to whether that process is or was one of this host. */
+/* If `name` is a temporary name of `base` with this infix, return the process id in it, and set
+ * *is_local to true if that process is or was on this host, else to false. Otherwise return 0. */
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix, bool *is_local);
 /* Return false if `name` is not a temporary name of `base` with this infix, or if a process of
  * another host made it. Otherwise, if `pid` is not 0, return true if process `pid` made the name.

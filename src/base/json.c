@@ -20,8 +20,8 @@
  * surrogate pair. It also finds the numbers that jansson cannot represent (integers beyond 64 bits,
  * NaN and infinities), and the strings that begin with \u0000. If there are any, jansson reads a
  * changed copy of the text. In the copy, each of these numbers is replaced by a string that
- * consists of \u0000 and the text of the number. Each of these strings gets one more \u0000 at its
- * beginning, so that it differs from a replaced number (json_internal.h). */
+ * consists of \u0000 and the text of the number. Each string that begins with \u0000 gets one more
+ * \u0000 there, so that it differs from a replaced number (json_internal.h). */
 
 typedef struct literal {
     size_t at, bytes; /* a number: its offset and length in the original text. A string that begins

@@ -1,15 +1,15 @@
 /* Makes temporary names for files that are being written, and finds out whether their writers are
  * still running.
  *
- * Note [Names of what is unfinished]. While PATH is being written, up to two entries are next to
- * it. PATH.fsdp-tmp-PID-HOST-TIME is the new file or directory. PATH.fsdp-old-PID-HOST-TIME is the
- * old directory, which will be removed. PID is the writer's process id. HOST is a hash of the name
- * of the writer's host, in 8 hexadecimal digits. TIME is the time, in 16 hexadecimal digits. If the
- * writer has ended, the next write of PATH on the same host removes such entries, or moves the old
- * directory back if nothing is at PATH. Entries of another host remain, because a process of this
- * host cannot find out whether their writer is still running. The names are long so that no file of
- * a user has such a name by chance. A shorter name such as PATH.old-20251122 could be that of a
- * user's file. */
+ * Note [Names of what is unfinished]. While PATH is being written, the same folder may have two
+ * more entries. PATH.fsdp-tmp-PID-HOST-TIME is the new file or directory.
+ * PATH.fsdp-old-PID-HOST-TIME is the old directory, which will be removed. PID is the writer's
+ * process id. HOST is a hash of the name of the writer's host, in 8 hexadecimal digits. TIME is the
+ * time, in 16 hexadecimal digits. If the writer has ended, the next write of PATH on the same host
+ * removes such entries, or moves the old directory back if nothing is at PATH. Entries of another
+ * host remain, because a process of this host cannot find out whether their writer is still
+ * running. The names are long so that no file of a user has such a name by chance. A shorter name
+ * such as PATH.old-20251122 could be that of a user's file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -47,8 +47,8 @@ char *fsdp_unfinished_name(const char *path, const char *infix)
                               (unsigned long long)fsdp_clock_ns());
 }
 
-/* If `text` begins with `count` hexadecimal digits and then `end`, return the number that they
- * are, else -1. */
+/* If `text` begins with `count` hexadecimal digits and then `end`, return the value of these
+ * digits, else -1. */
 static int64_t hexadecimal(const char *text, size_t count, char end)
 {
     if (strspn(text, "0123456789abcdef") != count || text[count] != end)

@@ -20,8 +20,8 @@ typedef struct topics {
     size_t count;
 } topics;
 
-/* Add a word [length] in lower case, unless it is there already, says nothing about options (see
- * `ignored`), or has fewer than 4 or at least TOPIC_BYTES letters. */
+/* Add a word [length] in lower case. Skip it if it is in `t` already, if it is in `ignored` because
+ * it says nothing about options, or if it has fewer than 4 or at least TOPIC_BYTES letters. */
 static void add_topic(topics *t, const char *word, size_t length)
 {
     static const char *const ignored[] = {"with", "other", "options", "several", "making"};

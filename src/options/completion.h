@@ -15,9 +15,9 @@ typedef enum fsdp_value_kind {
 /* A function that fsdp_options_visit() calls for each option. */
 typedef void fsdp_option_visit_fn(const fsdp_option *option, void *arg);
 /* Call `visit` with each option that --help shows, in the order of the tables, then with --help,
- * --config, --print-config and, if there is one, spec->config_alias. The words that a shell offers
- * after --help are "all" and the words of the headings of spec->table. They are valid only during
- * the call. */
+ * --config, --print-config and, if there is one, spec->config_alias. The row of --help that `visit`
+ * gets has the words that a shell offers after --help: "all" and the words of the headings of
+ * spec->table. These words are valid only during the call. */
 void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *visit, void *arg);
 
 /* Append all flags of an option, each after a space: " --shuffle --no-shuffle -s". */

@@ -100,9 +100,9 @@ static bool is_config_alias(const fsdp_options_spec *spec, const char *name)
            fsdp_option_same_name(name, spec->config_alias, strlen(spec->config_alias));
 }
 
-/* Read the topic of --help: `value` if it is not NULL, and else the next word, if there is one. A
- * next word that is a flag is the topic only if it is the last word of the command line: a user may
- * also add a --help without a topic before other flags. */
+/* Read the topic of --help: `value` if it is not NULL, and else the next word, if there is one. If
+ * the next word is a flag, it is the topic only if it is the last word of the command line. In all
+ * other cases, the user has probably put a --help without a topic before other flags. */
 static void read_help(command_line *line, const char *value)
 {
     const char *next = line->at < line->argc ? line->argv[line->at] : NULL;

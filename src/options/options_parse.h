@@ -72,9 +72,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
                                                   const fsdp_option *option, size_t number,
                                                   char **name);
 /* Append a line for each environment variable that no option reads, although it was probably meant
- * for one: its name begins with a prefix in spec->env_named, resembles the name of a variable that
- * an option reads, or consists of spec->env_prefix and the name of an option that reads another
- * variable. Each line begins with `before`. Does nothing if spec->env_named is NULL. */
+ * for one. These are variables of three kinds: the name begins with a prefix in spec->env_named; or
+ * it resembles the name of a variable that an option reads; or it is spec->env_prefix followed by
+ * the name of an option that reads another variable. Each line begins with `before`. Does nothing
+ * if spec->env_named is NULL. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);
 /* Find the option that the unknown name `word` probably means. Set `name` to its correct name, and
@@ -97,7 +98,7 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
 bool fsdp_option_same_value(fsdp_options *options, const fsdp_option_given *a,
                             const fsdp_option_given *b);
 /* Compare the flags `given` [n_given] that belong to one option and have different values. Return
- * FSDP_ERR_INVALID if two of them are different names of the option, or if option->several is set.
+ * FSDP_ERR_INVALID if two of them use different names of the option, or if option->several is set.
  * Otherwise, add a line to options->replaced for each flag that does not count. All values must be
  * valid. */
 fsdp_status fsdp_options_check_twice(fsdp_options *options, const fsdp_option_given *given,

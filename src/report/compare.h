@@ -21,8 +21,8 @@ typedef enum fsdp_compare_losses {
  * the result and two tables to `out`. One table has the losses, the time per step and the host
  * memory of each run; what a run did not report is "-". The other table has the peak memory by
  * purpose and rank of runs with a file of metrics. `paths` [n] are the runs, as fsdp_run_find()
- * takes them. Event files have losses in float32. If a run with another kind of file is compared
- * with a run with event files, its losses are rounded to float32 first. Returns FSDP_ERR_STATE if a
+ * takes them. Event files have losses in float32. If only one of two runs has event files, the
+ * losses of the other run are rounded to float32 before the comparison. Returns FSDP_ERR_STATE if a
  * file of metrics has no summary line, because its run has not ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_compare_runs(const char *const *paths, size_t n, FILE *out,
                                               fsdp_compare_losses *losses);

@@ -21,9 +21,9 @@ enum {
 
 /* Create a file in `dir`, which is created if it does not exist. The name has the form that
  * TensorBoard's own writers use: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
- * existing file is never changed. Unless `purge_step` is FSDP_EVENT_NO_PURGE, TensorBoard will
- * ignore all values of step `purge_step` and later steps in earlier files in `dir`, because a
- * resumed run repeats these steps. */
+ * existing file is never changed. A resumed run repeats some steps: `purge_step` is the first of
+ * them. In the older files in `dir`, TensorBoard will then ignore the values of this step and of
+ * all later steps. With FSDP_EVENT_NO_PURGE, it ignores no values. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_create(const char *dir, int64_t purge_step,
                                                    fsdp_event_file **file);
 void fsdp_event_file_close(fsdp_event_file *file); /* accepts NULL */

@@ -350,8 +350,9 @@ static fsdp_status read_next(record_reader *r, fsdp_metrics_curves *curves, bool
     return status;
 }
 
-/* Damage after the first record ends the file, as for TensorBoard: a computer that lost its power
- * leaves such a file, and the run may have been resumed with another file. */
+/* If a record after the first is damaged, treat it as the end of the file, as TensorBoard does. A
+ * computer that lost its power leaves such a file, and the run may have been resumed with another
+ * file. */
 static fsdp_status read_records(record_reader *r, fsdp_metrics_curves *curves)
 {
     for (;;) {

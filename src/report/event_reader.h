@@ -1,5 +1,5 @@
-/* Reads event files of TensorBoard: those of event_file.h, and those of other writers, such as
- * PyTorch's SummaryWriter, which transformers and Accelerate use. */
+/* Reads event files of TensorBoard: files that event_file.h writes, and files of other writers,
+ * such as PyTorch's SummaryWriter, which transformers and Accelerate use. */
 #pragma once
 #include "src/report/metrics.h"
 

@@ -22,9 +22,9 @@ fsdp_plot_range fsdp_plot_range_empty(void);
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
 /* Extend the range to the points of `curve`. The highest points may be left out, so that a few
  * spikes do not flatten the curve. `outliers` is the largest fraction of the points that may be
- * left out: 0.01 means the highest 1 % of the points. They are left out only if the range with them
- * would be more than 1.5 times as large as the range without them. The high losses of the first
- * steps stay in the range if they are more than this fraction of the points. */
+ * left out: 0.01 means the highest 1 % of the points. Points are left out only if the range would
+ * otherwise be more than 1.5 times as large. If the high losses of the first steps are more than
+ * this fraction of the points, they stay in the range. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);

@@ -233,8 +233,8 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Compute the next row of the dynamic programming table for each token, beginning with the row in
- * l->state, which is replaced. */
+/* Compute one more row of the dynamic programming table for each token. l->state contains the row
+ * before the first token, and is replaced by the row of the last token. */
 static void lcs_advance(lcs *l, const token_list *tokens)
 {
     for (size_t i = 0; i < tokens->len; i++) {

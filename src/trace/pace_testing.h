@@ -1,4 +1,4 @@
-/* Computation at a given rate, with which tests measure how a run on several hosts overlaps
+/* Lets ranks compute at a given rate. Tests use this to measure how a run on several hosts overlaps
  * communication with computation; see Note [Hooks for tests] in src/base/alloc_testing.h.
  *
  * If the environment variable FSDP_TEST_FLOPS is set, it is the number of floating-point operations
@@ -10,8 +10,8 @@
  * A rank that has begun a product sleeps before it begins the next product, and before it begins or
  * ends a phase of a shared buffer (src/comm/comm.h). So its peers see each action of the rank at
  * the time at which a slower processor would have done it. If this time has passed already, the
- * rank is late. At the end of the process, a line on stderr says how much time the products were
- * given, and by how much the rank was late. */
+ * rank is late. At the end of the process, a line on stderr gives the total time that the products
+ * may take at this rate, and the total time by which ranks were late. */
 #pragma once
 
 #ifdef FSDP_TESTING

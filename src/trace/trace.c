@@ -26,8 +26,8 @@ typedef struct open_span {
     size_t begin_mark;
 } open_span;
 
-/* What the device time up to a mark is added to: the sum of a category and, unless `entry` is NULL,
- * the sum by name. */
+/* Where to add the device time of a piece: to the sum of `category` and, unless `entry` is NULL, to
+ * the sum of `entry`. */
 typedef struct piece {
     fsdp_trace_category category;
     fsdp_trace_entry *entry;
@@ -49,8 +49,9 @@ struct fsdp_trace {
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
     size_t n_entries;
     int64_t steps;
-    /* See Note [Device time] in src/trace/trace.h. During a step, device_begin_ns and device_ns of
-     * its events are the numbers of the marks at which the events begin and end. */
+    /* See Note [Device time] in src/trace/trace.h. During a step, the fields device_begin_ns and
+     * device_ns of its events have no times yet: they contain the numbers of the marks at which the
+     * event begins and ends. */
     fsdp_trace_clock clock;
     piece *pieces;     /* [MAX_MARKS] pieces[i] ends at mark i; NULL without a clock */
     int64_t *mark_at;  /* [MAX_MARKS] */

@@ -26,8 +26,8 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print an entry that gives a name: to the process of the rank if i is 0, otherwise to track i - 1.
- * Return the length of the text, or 0 if there is no track i - 1. */
+/* Print an entry that contains a name: the name of the rank's process if i is 0, otherwise the name
+ * of track i - 1. Return the length of the text, or 0 if there is no track i - 1. */
 static int print_name(size_t i, bool has_clock, int rank, char *text, size_t size)
 {
     if (i == 0)

@@ -14,16 +14,15 @@ enum {
     FSDP_TRACE_JSON_MIN = 1024 /* minimum size of `text` in bytes; no entry needs more */
 };
 
-/* The text with which a trace file begins, and the text with which it ends. The entries are written
- * between these two. The beginning already contains one entry, so the text of each further entry
- * starts with a comma. */
+/* The beginning and the end of a trace file, between which the entries are written. The beginning
+ * already contains one entry, so the text of each further entry starts with a comma. */
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
-/* Write as many complete entries of `trace` as fit into text [size], beginning with the entry at
- * *cursor, and advance *cursor. `size` must be at least FSDP_TRACE_JSON_MIN. Return the number of
- * bytes, or 0 if no entry is left. Times are relative to base_ns. There are n_counters counters;
- * counter i has the name counters[i]. */
+/* Write entries of `trace` to text [size] until the next entry does not fit. The first one is the
+ * entry at *cursor. Set *cursor to the first entry that was not written. `size` must be at least
+ * FSDP_TRACE_JSON_MIN. Return the number of bytes, or 0 if no entry is left. Times are relative to
+ * base_ns. There are n_counters counters; counter i has the name counters[i]. */
 size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,
                        const char *const *counters, size_t n_counters, fsdp_trace_cursor *cursor,
                        char *text, size_t size);
