@@ -132,9 +132,9 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
             to[i + e] = from_float<T>(from[e]);
 }
 
-/* Load or store elements, as load_floats() and store_floats() do, if the dtype is an argument of
- * the kernel. All threads take the same branch, so these functions cost less than compiling a
- * kernel for each pair of dtypes. @{ */
+/* The same as load_floats() and store_floats(), for kernels that get the dtype as an argument. All
+ * threads take the same branch, so these functions cost less than compiling a kernel for each pair
+ * of dtypes. @{ */
 template <int N>
 FSDP_DEVICE void load_as(fsdp_dtype dtype, float *to, const void *from, int64_t i, int64_t end,
                          bool is_aligned)

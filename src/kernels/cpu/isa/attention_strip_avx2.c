@@ -52,7 +52,7 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 /* --- forward --- */
 
 /* In the visible columns, replaces each score x of a row with scale * x + bias. In all other
- * columns, replaces it with -infinity. Returns the maximum of the new values. */
+ * columns, replaces the score with -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -101,9 +101,10 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
-         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
-         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
+        /* The maximum of a row is -infinity in two cases: the row's query sees no key, or all
+         * visible scores of the row are NaN. In both cases, subtract 0 from the scores: the
+         * exponential of -infinity is then 0, and NaN stays NaN. Subtracting -infinity would make
+         * all exponentials NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
