@@ -85,7 +85,7 @@ typedef enum fsdp_state_shape {
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR, /* no dimensions; every rank has the same number */
     /* [rows, blocks]: each row of the parameter (entry of dimension 0) is divided into blocks of
-     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter */
+     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter. */
     FSDP_STATE_BLOCKS,
     FSDP_STATE_MAP /* [FSDP_MAP_VALUES]: a constant, one tensor for all parameters */
 } fsdp_state_shape;

@@ -81,8 +81,9 @@ typedef struct fsdp_device_ops {
 typedef struct fsdp_device_traits {
     /* The allocator's arenas grow by multiples of this number of bytes. */
     size_t growth_bytes;
-    /* The logits of the loss are computed in chunks of rows. A chunk has loss_bytes bytes or less,
-     * but its number of rows is at least least_loss_rows and at most loss_rows. */
+    /* The logits of the loss are computed in chunks of rows. The maximum number of rows of a chunk
+     * is loss_bytes divided by the bytes of a row, but at least least_loss_rows and at most
+     * loss_rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
     /* The row stride of the logits of the loss is a multiple of this number of elements. */
     int64_t loss_columns;

@@ -60,9 +60,9 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta; /* [rows], as in fsdp_attention_block */
     /* 1 / (1 - dropout_p). Where dropout keeps an element, dP is multiplied by this factor. */
     float keep_factor;
-    /* The places where P and dS are stored for the products that compute dV and dK. Each pointer
-     * points into an array of packed tiles (tile.h): to the lane of the strip's first row, in the
-     * tile of the strip's first column. */
+    /* P is stored at p_tiles for the product that computes dV, and dS is stored at d_s_tiles for
+     * the product that computes dK. Both point into arrays of packed tiles (tile.h): to the tile of
+     * the strip's first column, and in it to the lane of the strip's first row. */
     char *p_tiles, *d_s_tiles;
     /* The distance in bytes from one tile (8 keys) to the next or, with AMX, from one panel (32
      * keys) to the next. */

@@ -53,6 +53,6 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 /* Return the table for the context's ISA, or NULL if the ISA is below x86-64-v3 (AVX2). */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
 /* Return the table for GEMMs of few rows with this dtype. Return NULL if other code computes such
- * GEMMs, which is so in three cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA
+ * GEMMs. There are three such cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA
  * has AVX-512 and our tiles multiply this dtype without widening it. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

@@ -7,9 +7,9 @@
  * math library, which are exact to a few units in the last place. They are so slow that computing
  * takes longer than reading and writing memory. For bfloat16 and float16, the kernels use
  * exponentials and reciprocals of the special function units instead. Their relative errors are
- * below 2^-16. Rounding the result to 16 bits adds a larger error, of up to 2^-12 or more. A thread
- * computes 16 bytes of elements, so the template argument N, the number of elements, is 8 for these
- * dtypes and 4 for float32. */
+ * below 2^-16. The error of rounding the result to 16 bits is larger: its bound is 2^-12 or more. A
+ * thread computes 16 bytes of elements, so the template argument N, the number of elements, is 8
+ * for these dtypes and 4 for float32. */
 #include "src/kernels/cuda/elementwise.cuh"
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f

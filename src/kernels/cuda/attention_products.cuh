@@ -23,8 +23,8 @@
 #include "src/kernels/cuda/ptx.cuh"
 
 /* True if products can be compiled to wgmma. In code that is compiled for cards, this depends on
- * the architecture. If it is false, kernels whose parameter WGMMA is true use mma.sync instead. The
- * emulator of the tests supports both kinds of instructions. */
+ * the architecture. If HAS_WGMMA is false, kernels whose parameter WGMMA is true use mma.sync
+ * instead. The emulator of the tests supports both kinds of instructions. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA false
 #else

@@ -385,8 +385,8 @@ static dim3 tile_grid(int64_t rows, int64_t columns)
 
 /* --- casts of whole matrices --- */
 
-/* Return the shape of the blocks, and of the grid, of a kernel in which each thread processes
- * groups of GROUP columns. @{ */
+/* These functions are for kernels in which each thread processes groups of GROUP columns.
+ * block_of() returns the shape of a block, and grid_of() returns the shape of the grid. @{ */
 static dim3 block_of(int64_t rows)
 {
     return rows == 1 ? dim3(THREADS) : dim3(LANES, ROWS);

@@ -8,7 +8,8 @@
  * last layer (lm_head) with 50257 rows runs at an eighth of the rate of one with 50304 rows. So if
  * the strides of a product are multiples of 8 but such an extent is not, the product is computed in
  * two parts: one part for the extent up to a multiple of 64, and another part for the rest. The
- * rest is less than 64 of at least 1024 rows or columns, so its low rate hardly matters. */
+ * whole extent is at least 1024 and the rest is less than 64, so the low rate of the rest hardly
+ * matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"

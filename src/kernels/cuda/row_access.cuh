@@ -165,9 +165,9 @@ static inline bool is_aligned_16(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* These classes load weights: a single row, which may have any dtype and is used for all rows of a
- * matrix. load<N>(f, i) sets f to elements [i, i + N). with_weights() chooses the class once,
- * before a loop. @{ */
+/* These classes load weights. The weights are a single row, which is used for all rows of a matrix.
+ * They may have any dtype. load<N>(f, i) sets f to elements [i, i + N). with_weights() chooses the
+ * class once, before a loop. @{ */
 template <typename W> struct aligned_weights {
     template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
     {

@@ -221,8 +221,8 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Compares each 16-bit half of `words` with a threshold. Bit i of the result is set if half i is
- * greater than or equal to the threshold. Each lane of the argument `threshold` is a copy of the
+/* Compares each 16-bit half of `words` with the threshold. Bit i of the result is set if half i is
+ * greater than or equal to the threshold. All 16-bit lanes of `threshold` must equal the
  * threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
