@@ -25,8 +25,9 @@ typedef struct backward_scratch {
     char *q_block, *d_out_block; /* a block's rows, packed by pack_rows(): q for dK, d_out for dV */
     char *p_tiles, *d_s_tiles;   /* P^T and dS^T of a block; with AMX, panels of P and dS */
     char *d_s, *left;
-    /* The gradients of k and v, summed over blocks. Each takes sums_bytes bytes. Their shape is
-     * [keys, padded_dim] or, with AMX, [padded_dim, keys]. */
+    /* Sums over blocks: the gradients of k and v without their constant factors, which store_sums()
+     * applies. Each takes sums_bytes bytes. Their shape is [keys, padded_dim] or, with AMX,
+     * [padded_dim, keys]. */
     float *d_k, *d_v;
     /* True: d_k and d_v have values, and the next products add to them. False: the next products
      * overwrite d_k and d_v. */
