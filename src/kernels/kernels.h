@@ -1,11 +1,11 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
  * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
- * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). When a context is
- * created, the table of the ISA that the caller names is chosen or, if the caller names none, the
- * table of the best ISA that the CPU has. All arguments are raw pointers and sizes. The caller must
- * have checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
- * elements) is given. If a comment does not restrict the argument `dtype`, it is float32, bfloat16
- * or float16, except in fill() and cast(), which accept every dtype. Arithmetic is in float32.
+ * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). The caller that creates a
+ * context may name the ISA. If it names none, the best ISA that the CPU has is chosen. All
+ * arguments are raw pointers and sizes. The caller must have checked all shapes. Tensors are
+ * contiguous and row-major, unless a leading dimension (ld, in elements) is given. If a comment
+ * does not restrict the argument `dtype`, it is float32, bfloat16 or float16, except in fill() and
+ * cast(), which accept every dtype. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads. Two calls
  * with the same inputs give the same bits. Sums over rows are divided into blocks of a fixed size,
@@ -53,9 +53,9 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* The arguments of the backward of a(x) * up or, if up is NULL, of a(x), for a block of columns.
- * `a` is the activation function alone, without dropout. Each of dx and d_up may be the same array
- * as x or as up. */
+/* The arguments of the backward of a(x) * up, for a block of columns. If up is NULL, it is the
+ * backward of a(x). `a` is the activation function alone, without dropout. Each of dx and d_up may
+ * be the same array as x or as up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
     /* The factor by which dropout multiplies dx; 1: no dropout. Used only if `up` is NULL. */
@@ -246,8 +246,8 @@ typedef struct fsdp_adamw_args {
     bool decoupled; /* true: AdamW; false: Adam, in which weight decay is added to the gradient */
     int64_t step;   /* counted from 1 */
     float grad_scale;
-    /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
-     * rounded stochastically; see fsdp_rounding_key() in src/base/philox.h. */
+    /* True: moments of bfloat16 are rounded stochastically, and so is a parameter that is stored
+     * only in `copy` as bfloat16. See fsdp_rounding_key() in src/base/philox.h. */
     bool stochastic;
     uint64_t rounding_key; /* a function of seed, step and parameter */
     int64_t first;         /* index of this shard's element 0 in the whole parameter */
@@ -382,10 +382,11 @@ typedef struct fsdp_float8_decode_args {
  * op(A) is [m, k] and op(B) is [k, n], as in fsdp_gemm_args. The operands are what float8_cast()
  * and float8_decode() have written with ab_dtype.
  *
- * If ab_dtype is FSDP_DTYPE_BF16, C becomes the sums: a_scale and b_scale are NULL, c_dtype is
- * FSDP_DTYPE_F32, and beta is 0. If ab_dtype is FSDP_DTYPE_U8, float8_multiplies_codes() must have
- * returned true for a product with these fields, k must be the last dimension of both operands
- * (trans_a is false and trans_b is true), and a, b and c must be aligned to 16 bytes. */
+ * If ab_dtype is FSDP_DTYPE_BF16, C becomes the sums. In this case, a_scale and b_scale must be
+ * NULL, c_dtype must be FSDP_DTYPE_F32, and beta must be 0. If ab_dtype is FSDP_DTYPE_U8,
+ * float8_multiplies_codes() must have returned true for a product with these fields, k must be the
+ * last dimension of both operands (trans_a is false and trans_b is true), and a, b and c must be
+ * aligned to 16 bytes. */
 typedef struct fsdp_float8_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
@@ -582,11 +583,11 @@ typedef struct fsdp_kernels {
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
                                    float smoothing);
-    /* Compute losses for logits x [rows, width] whose targets t [rows, width] are numbers, in host
-     * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary` is true,
-     * of the binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are
-     * overwritten with the gradient of the row's loss, times factor. A row whose first target is
-     * NaN is ignored: its loss and its gradient are 0. */
+    /* Compute losses for logits x [rows, width]. The targets t [rows, width] are numbers, in host
+     * memory. losses [rows] are set to the mean over the row of (x - t)^2. If `binary` is true,
+     * they are set to the mean of the binary cross-entropy of sigmoid(x) and t instead. If
+     * `gradient` is true, the logits are overwritten with the gradient of the row's loss, times
+     * factor. A row whose first target is NaN is ignored: its loss and its gradient are 0. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
@@ -617,10 +618,10 @@ typedef struct fsdp_kernels {
     FSDP_MUST_CHECK fsdp_status (*float8_gemm)(fsdp_kernel_context *c,
                                                const fsdp_float8_gemm_args *args);
     /* Return true if the device can multiply the codes themselves (ab_dtype is FSDP_DTYPE_U8) in a
-     * product like this one. The answer depends only on the card, the version of cublasLt, the
-     * shape, the formats, c_dtype, and whether there are scales. The addresses are ignored, but if
-     * a_scale and b_scale are NULL, there are no scales. The field itself is NULL if the device
-     * multiplies only values. */
+     * product with these arguments. The answer depends only on the card, the version of cublasLt,
+     * the shape, the formats, c_dtype, and whether there are scales. The addresses are ignored, but
+     * if a_scale and b_scale are NULL, there are no scales. If the device multiplies only values,
+     * the table has NULL instead of this function. */
     bool (*float8_multiplies_codes)(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args);
     void (*float8_descale)(fsdp_kernel_context *c, const fsdp_float8_descale_args *args);
 
@@ -644,7 +645,7 @@ typedef struct fsdp_kernels {
     /* Clamp each x[i] to [-limit, limit]. limit is at least 0. NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
     /* Take an optimizer step for n tensors. If `clip` is not NULL, clip->scale is used instead of
-     * the grad_scale of each tensor, and if clip->refused is not 0, no tensor is changed. @{ */
+     * the grad_scale of each tensor. If clip->refused is not 0, no tensor is changed. @{ */
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,

@@ -145,9 +145,9 @@ static fsdp_status check_options_8bit(const fsdp_optimizer_options *options)
 }
 
 /* Returns true if the states of a parameter are stored in 8 bits. The parameter must have at least
- * min_8bit_size elements. A thread of the kernel may begin at any block, and a parameter that is
- * stored in halves can be read only from a multiple of FSDP_HALVES_WORD elements. So the number of
- * elements in a row must be such a multiple. */
+ * min_8bit_size elements. The number of elements in a row must be a multiple of FSDP_HALVES_WORD: a
+ * thread of the kernel may begin at any block, but a parameter that is stored in halves can be read
+ * only from such a multiple. */
 static bool is_narrow(const fsdp_optimizer_options *options, const fsdp_tensor *local)
 {
     const int64_t *shape = fsdp_dtensor_shape(local);

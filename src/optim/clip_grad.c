@@ -31,8 +31,8 @@ struct fsdp_clip {
     fsdp_row_sums sums;
     fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
     fsdp_event *computed;   /* occurs when the kernels of fsdp_clip_compute() have run */
-    /* The optimizer whose step has been started, while it is not known yet whether the step is
-     * refused (Note [Late norm] in clip_grad.h). NULL: none. Borrowed. */
+    /* The optimizer whose step has been started but may still be refused (Note [Late norm] in
+     * clip_grad.h). NULL: no step has been started. Borrowed. */
     fsdp_optimizer *stepped;
     /* true: the host has read the result from the device, so `result` is complete */
     bool is_known;

@@ -34,7 +34,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameter
  * `losses` (float32) is not NULL, the step is refused unless all its elements are finite. If
  * options->error_if_nonfinite is set, the step is also refused if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
-/* Do a step of the optimizer with gradients multiplied by the clipping factor or, if the step is
+/* Do a step of the optimizer. The gradients are multiplied by the clipping factor. If the step is
  * refused, change nothing. If the optimizer's steps are element-wise and the device has the trait
  * joins_kernels (device.h), the kernels read the factor in the device's memory. Otherwise, this
  * function waits for the factor. The optimizer's step counts are correct only after

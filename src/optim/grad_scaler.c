@@ -141,8 +141,8 @@ static void unscale_tensor(const fsdp_tensor *grad, float factor)
                                fsdp_tensor_numel(grad));
 }
 
-/* Finds all gradients that have elements on this rank, and sets grads[0] to grads[*n - 1] to this
- * rank's rows of them. `grads` is large enough for all parameters. */
+/* Finds all gradients that have elements on this rank. Stores this rank's rows of each of them in
+ * `grads`, and sets *n to their number. `grads` is large enough for all parameters. */
 static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_tensor **grads,
                               size_t *n)
 {

@@ -2,10 +2,11 @@
  * blocks of a model. All other parameters belong to groups with use_adamw, which AdamW updates.
  *
  * Muon's update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration
- * (newton_schulz.h), which needs the whole matrix. The ranks of a group take turns: of W
- * consecutive matrices, each of the W ranks gathers and computes one, and then sends the result to
- * all. So the work is divided by W, and a rank holds one or two whole matrices in bfloat16 at a
- * time. The result depends only on the whole matrix, so it has the same bits at any world size. */
+ * (newton_schulz.h), which needs the whole matrix. A group of W ranks processes W consecutive
+ * matrices at a time. Each rank gathers one of these matrices, computes its update and sends the
+ * update to all ranks of the group. So the work is divided by W, and a rank holds one or two whole
+ * matrices in bfloat16 at a time. The result depends only on the whole matrix, so it has the same
+ * bits at any world size. */
 #include <math.h>
 #include <string.h>
 
@@ -225,8 +226,8 @@ static void copy(const work *w, void *to, const void *from, size_t bytes)
     w->device->kernels->copy(w->device->context, to, from, bytes);
 }
 
-/* Gather the rows of a matrix that all ranks have in w->shard. `whole` is the host copy of the
- * tensor that gets the matrix. */
+/* Each rank has its rows of a matrix in w->shard. Gather the whole matrix from all ranks. `whole`
+ * is the host copy of the tensor that gets the matrix. */
 static fsdp_status gather(const work *w, const part *p, const fsdp_host_copy *whole)
 {
     const size_t bytes = (size_t)(p->padded * p->cols) * sizeof(uint16_t);

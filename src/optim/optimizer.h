@@ -12,7 +12,7 @@
  *     - its keys in state dicts, in src/state_dict: groups.c, and optimizer.c if it counts steps in
  *       another way;
  *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c,
- * config_optimizer.c, and config_effect.c for flags that need another flag;
+ *       config_optimizer.c, and config_effect.c for flags that need another flag;
  *     - for `fsdp train`, in src/train: optimizer.c, the flags that a resumed run must not change
  *       in checkpoint_state.c, and checkpoint_foreign.c;
  *     - for `fsdp verify`, its steps in tools/golden_states.py and src/verify/verify_states.c;
@@ -85,7 +85,7 @@ typedef enum fsdp_state_shape {
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR, /* no dimensions; every rank has the same number */
     /* [rows, blocks]: each row of the parameter (entry of dimension 0) is divided into blocks of
-     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter */
+     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter. */
     FSDP_STATE_BLOCKS,
     FSDP_STATE_MAP /* [FSDP_MAP_VALUES]: a constant, one tensor for all parameters */
 } fsdp_state_shape;

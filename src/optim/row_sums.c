@@ -54,9 +54,9 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Returns how many numbers each rank sends for the item `s`. Some ranks may have more segments than
- * others, but in a gather every rank sends equally many numbers. So each rank sends as many numbers
- * as the rank with the most segments needs. */
+/* Returns the length of the array that each rank sends for the item `s`. In a gather, all ranks
+ * send arrays of the same length, but some ranks may have more segments than others. So the length
+ * is the one that the rank with the most segments needs. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -155,8 +155,8 @@ static int64_t open_items(fsdp_row_sums *sums)
 }
 
 /* Returns an upper bound of the number of fsdp_numbers that fsdp_row_sums_combine() needs: one for
- * each segment, and one more for each item. The additional one is needed if the numbers of an item
- * are combined in order, because this rank may then have no segment of the item. */
+ * each segment, and one more for each item. If the numbers of an item are combined in order, they
+ * need one entry even if this rank has no segment of the item. */
 static size_t count_runs(const fsdp_row_sums *sums)
 {
     size_t n = sums->n;

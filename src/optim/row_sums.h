@@ -3,8 +3,8 @@
  *
  * Note [Row sums]. Each row of a tensor contributes one or more numbers. Each of these numbers is
  * added up over all rows, in double and in the order of an aligned binary tree. A node of the tree
- * covers 2^k rows, beginning at a multiple of 2^k, and is the sum of its two halves. If the right
- * half is beyond the last row, the node equals its left half.
+ * covers 2^k rows, and the index of its first row is a multiple of 2^k. Its value is the sum of its
+ * two halves. If the right half is beyond the last row, the node equals its left half.
  *
  * The rows of a rank are cut into segments. Each segment is a node of the tree and as large as
  * possible, so there are at most two segments of each size. A rank adds up each of its segments and

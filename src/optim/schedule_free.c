@@ -95,8 +95,8 @@ static void begin_group(fsdp_optimizer_options *options)
     o->weight_sum += weight_of(o);
 }
 
-/* Returns the fraction of the way to z by which the parameter moves, in a step or when the mode
- * changes. */
+/* The parameter moves towards z in a step, and when the mode changes. Returns the fraction of the
+ * distance to z by which it moves. */
 static double average_of(const fsdp_schedule_free_options *o, bool is_step)
 {
     if (is_step)

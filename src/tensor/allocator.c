@@ -1,7 +1,7 @@
 /* Implements allocator.h. The blocks of an arena form a list in address order. A side (struct side)
  * is a set of arenas with one list of its free blocks, which has at most a few hundred entries. An
- * allocation searches this list for the smallest block that is large enough or, for a gradient, for
- * the block at the highest address. */
+ * allocation searches this list for the smallest block that is large enough. An allocation for a
+ * gradient searches for the block at the highest address instead. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,11 +17,10 @@
  * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
  * first step and are kept from then on. Suppose that they took memory that the activations of the
  * first step have freed. Then the activations of the second step would need the same amount of new
- * memory, with page faults. So lasting allocations have a range of their own. The range for the
- * activations is then as free at the beginning of each later step as it was at the beginning of the
- * first step. The two ranges together are no larger than a single range would be. In later steps, a
- * single range would have to contain the lasting allocations and the peak of the activations at the
- * same time.
+ * memory, with page faults. So lasting allocations have a range of their own. Then each later step
+ * begins with the same free space in the range for the activations as the first step. The two
+ * ranges together are no larger than a single range would be. In later steps, a single range would
+ * have to contain the lasting allocations and the peak of the activations at the same time.
  *
  * Gradients are kept until the optimizer has read them. Before that, backward frees the activations
  * that forward allocated before the gradients. So each gradient is placed at the highest free

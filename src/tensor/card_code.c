@@ -5,8 +5,9 @@
 
 #include "src/tensor/cards.h"
 
-/* Return the capability that the word "sm_90a" or "compute_90" names (90), or -1 if it names none.
- * Set *suffix to the letter after the number, or to 0. */
+/* `word` is an architecture, such as "sm_90a" or "compute_90". Return its compute capability times
+ * 10 (90 in both examples), or -1 if the word is not an architecture. Set *suffix to the letter
+ * after the number, or to 0 if there is no letter. */
 static int read_capability(const char *word, size_t length, char *suffix)
 {
     const char *digits = memchr(word, '_', length);

@@ -66,8 +66,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_card_describe(int ordinal, fsdp_card *card);
 /* Return the number of cards from which the device name `auto` may choose. This is 0 on a machine
  * without a card, and 0 for the emulator. */
 int fsdp_cards_usable(void);
-/* Choose from `codes`, a list like fsdp_card_ops.code, the code that a card of compute capability
- * `capability` runs. Write it to `code` in the form of fsdp_card.code. */
+/* `codes` is a list like fsdp_card_ops.code. Choose the code that a card of compute capability
+ * `capability` runs, and write it to `code` in the form of fsdp_card.code. */
 void fsdp_card_choose_code(const char *codes, int capability, char code[FSDP_CARD_CODE_BYTES]);
 
 /* Check the names [n] of cards in Accelerate's gpu_ids: "all" alone, or numbers and UUIDs

@@ -111,8 +111,9 @@ static fsdp_status open_link(int device, const char id[FSDP_CARD_ID_BYTES], int 
     return status;
 }
 
-/* Each thread has its own current card, which is card 0 at first. A call of CUDA in a thread whose
- * current card is another one would occupy memory on that card. */
+/* Make the link's card the current card of this thread. Each thread has its own current card, which
+ * is card 0 at first. If it were not the link's card, calls of CUDA would occupy memory on the
+ * wrong card. */
 static void use_card(const fsdp_card_link *link)
 {
     (void)cudaSetDevice(link->device);

@@ -81,15 +81,16 @@ typedef struct fsdp_device_ops {
 typedef struct fsdp_device_traits {
     /* The allocator's arenas grow by multiples of this number of bytes. */
     size_t growth_bytes;
-    /* The logits of the loss are computed in chunks of rows. A chunk has at most loss_rows rows. It
-     * has at most loss_bytes bytes, but always at least least_loss_rows rows. */
+    /* The logits of the loss are computed in chunks of rows. The maximum number of rows of a chunk
+     * is loss_bytes divided by the bytes of a row, but at least least_loss_rows and at most
+     * loss_rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
     /* The row stride of the logits of the loss is a multiple of this number of elements. */
     int64_t loss_columns;
-    /* If a matrix product multiplies the result of an activation function, this result is computed
-     * in parts of about this many bytes (src/autograd/activated_linear.h). activated_bytes is for
-     * backward, small_activated_bytes for backward if memory matters more than time, and
-     * activated_rows_bytes for forward if memory matters more than time. */
+    /* If the result of an activation function is the input of a matrix product, this result is
+     * computed in parts (src/autograd/activated_linear.h). The fields are the sizes of a part in
+     * bytes. activated_bytes is for backward. If memory matters more than time,
+     * small_activated_bytes is for backward, and activated_rows_bytes is for forward. */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
     /* A sum over the gradients of many micro-batches is computed in parts of at most this many
      * elements, so that it needs temporary memory for only one part. */

@@ -39,8 +39,8 @@ static bool cuda_is_bf16_supported(const fsdp_device *device)
     return true;
 }
 
-/* Wait for the kernels. Return a failure, which the context then forgets if memory was missing: see
- * fsdp_cuda_report(). */
+/* Wait for the kernels, and return the failure that the context keeps. If the failure is
+ * FSDP_ERR_NOMEM, the context then forgets it: see fsdp_cuda_report(). */
 static fsdp_status wait_for_kernels(fsdp_cuda_context *c)
 {
     const fsdp_status status = fsdp_cuda_synchronize(c);

@@ -3,13 +3,13 @@
  * allocator provides the memory, and the memory is not protected.
  *
  * Note [Protection of fake memory]. If the processor has protection keys (pkeys(7)), all fake
- * memories of the process share one key, and each thread has its own rights to it. Only a thread
- * between fsdp_fake_memory_open() and fsdp_fake_memory_close() can use the memory, and such a call
- * is one instruction. A thread inherits the rights of the thread that creates it, so the worker
- * threads of the stream's kernels are created between the two calls. Without keys, or with the
- * environment variable FSDP_FAKE_KEY=0, the two calls change the protection of all pages. This
- * takes several times as long as the tests themselves, and while one thread uses the memory, all
- * threads can use it. */
+ * memories of the process share one key, and each thread has its own rights to it. A thread can use
+ * the memory only between its calls of fsdp_fake_memory_open() and fsdp_fake_memory_close(). Each
+ * of these calls takes one instruction. A thread inherits the rights of the thread that creates it,
+ * so the worker threads of the stream's kernels are created between the two calls. Without keys, or
+ * with the environment variable FSDP_FAKE_KEY=0, the two calls change the protection of all pages.
+ * This takes several times as long as the tests themselves, and while one thread uses the memory,
+ * all threads can use it. */
 #pragma once
 #include "src/tensor/allocator.h"
 

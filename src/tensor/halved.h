@@ -6,11 +6,12 @@
  * that operations read. This memory does not belong to the storage, and all ranks may map it. The
  * memory of the lower halves and of the mark bits belongs to the storage.
  *
- * While no read or write is open, the storage has no data. During a read or a write, that is, from
- * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, it has a joined copy
- * of the values. The end of a write splits this copy into halves again. Two kinds of callers do not
- * need the whole copy and join block by block. One is an optimizer that works element by element
- * (fsdp_writing.in_halves), the other is code that copies bytes (fsdp_halved_read()).
+ * While no read or write is open, the storage has no data. During a read or a write, it has a
+ * joined copy of the values. A read lasts from fsdp_tensor_begin_read() to the matching end, and a
+ * write lasts from fsdp_tensor_begin_write() to the matching end. The end of a write splits the
+ * joined copy into halves again. Two kinds of callers do not need the whole copy and join block by
+ * block. One is an optimizer that works element by element (fsdp_writing.in_halves), the other is
+ * code that copies bytes (fsdp_halved_read()).
  *
  * On meta, memory is counted as it would be in a real run. */
 #pragma once

@@ -290,9 +290,9 @@ static bool is_idle_neighbor(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Free memory for `set`: that of idle sets of the same kind (parameters, or other data). First,
- * start writing each dirty idle set to the stage. Then free the memory of the idle sets, except for
- * the `keep` sets that were used most recently. */
+/* Make room for `set`: free the memory of idle sets of the same kind (parameters, or other data).
+ * First, start writing each dirty idle set to the stage. Then free the memory of all idle sets
+ * except the `keep` sets that were used most recently. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;

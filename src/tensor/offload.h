@@ -1,16 +1,17 @@
 /* Storages whose data is in a file while it is not used.
  *
  * Note [Staged storages]. Storages that are used together (the master weights of an FSDP unit, or
- * the optimizer's moments for it) form a set. A set occupies memory during a read or a write, that
- * is, from fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, and for some
- * time afterwards. At other times the data is in a stage: a file, and a thread that moves the
- * bytes. Stages are called through a table of functions (fsdp_stage_ops).
+ * the optimizer's moments for it) form a set. A set occupies memory during a read or a write, and
+ * for some time afterwards. A read lasts from fsdp_tensor_begin_read() to the matching end, and a
+ * write lasts from fsdp_tensor_begin_write() to the matching end. At other times the data is in a
+ * stage: a file, and a thread that moves the bytes. Stages are called through a table of functions
+ * (fsdp_stage_ops).
  *
  * A caller may announce the tensor that it will use next (fsdp_tensor_prefetch()). The tensor's set
  * is then read while the caller works. A set that was changed is written to the stage while the
  * caller works on the next set. Sets of parameters and sets of other data have separate limits. In
- * each of these two groups, memory is given to the sets in use and to two more sets. One of the two
- * more sets is being read ahead, and the other is being written to the stage. If a set cannot be
+ * each of these two groups, memory is given to the sets in use and to two more sets. These two are
+ * a set that is being read ahead and a set that is being written to the stage. If a set cannot be
  * written to the stage, it keeps its memory. The call that needed this memory returns the error,
  * which names the unit of the set.
  *

@@ -41,8 +41,8 @@ typedef struct fsdp_card_link_ops {
     /* Begin to connect this rank, whose card is `device`. */
     fsdp_status (*open)(int device, const char id[FSDP_CARD_ID_BYTES], int rank, int ranks,
                         fsdp_card_link **link);
-    /* Set *done to true if the host of this rank has set up what it has begun: the connection, or
-     * the last exchange. The kernels of an exchange may still run. Any thread may call this. */
+    /* Set *done to true if the host has set up the connection or the exchange, whichever this rank
+     * began last. The kernels of an exchange may still run. Any thread may call this. */
     fsdp_status (*poll)(fsdp_card_link *link, bool *done);
     /* Begin to send and to receive pieces [n], in order with the kernels of `device`. When poll()
      * has returned true, the exchange is in the stream, and the caller calls mark(). */

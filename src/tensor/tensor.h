@@ -54,9 +54,9 @@ struct fsdp_storage {
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
     fsdp_tag tag;    /* tag of the memory of a staged or halved storage; otherwise unused */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
-    /* Set for the storage of an unsharded parameter: another storage with the same bytes, which
-     * keeps its data when the parameter is resharded. NULL if there is no such storage. Borrowed.
-     * The other storage may also lose its data later, so do not keep a tensor over it. */
+    /* Used in the storage of an unsharded parameter. `lasting` is another storage with the same
+     * bytes, which keeps its data when the parameter is resharded. It may also lose its data later,
+     * so do not keep a tensor over it. NULL if there is no such storage. Borrowed. */
     struct fsdp_storage *lasting;
 };
 

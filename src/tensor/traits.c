@@ -5,7 +5,7 @@
  * primitives of the CPU are cached by shape, so the chunks of the loss must have few different
  * shapes. With chunks of fewer than 192 rows, most of the time would be spent reading the weight
  * for each chunk. With chunks of 512 rows, the loss would be 1 % faster, but the logits would be
- * the largest part of a checkpointed model's activations. */
+ * the largest part of the activations of a model with activation checkpointing. */
 const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .loss_rows = 352,
                                             .least_loss_rows = 192,

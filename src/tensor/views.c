@@ -144,8 +144,9 @@ static void convert_floats(const fsdp_tensor *t, const char *elements, float *ds
         dst[i] = (float)element_as_double(elements + distance_of(t, i), t->dtype);
 }
 
-/* Convert the elements of t, which may have any strides, on a device with memory of its own. First
- * copy its elements to the host, together with the elements between them in the storage. */
+/* Convert the elements of t, for a device with memory of its own. First copy the elements to the
+ * host, together with the elements between them in the storage, because t may have any strides.
+ * Then convert them on the host. */
 static fsdp_status copy_floats(const fsdp_tensor *t, float *dst)
 {
     const size_t bytes = distance_of(t, fsdp_tensor_numel(t) - 1) + fsdp_dtype_size(t->dtype);

@@ -11,16 +11,16 @@
 enum {
     ROUND = 16,
     MAX_BLOCK_ROWS = 64,
-    /* The maximum number of scores in a block of queries and keys. So many scores take 512 KiB in
-     * f32. If the probabilities P are bf16, they take another 256 KiB. */
+    /* The maximum number of scores in a block of queries and keys. In f32, these scores take 512
+     * KiB. If the probabilities P are bf16, they take another 256 KiB. */
     FORWARD_SCORES = 1 << 17
 };
 
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
-    /* With a window, the keys of a block may begin anywhere in the sequence. The number of these
-     * keys is rounded up, by at most 127. So a block may extend up to 127 keys beyond the
-     * sequence's last key, and the panels need rows for them. */
+    /* With sliding-window attention, the keys of a block may begin anywhere in the sequence. The
+     * number of keys in the block is rounded up, by at most 127. So a block may extend up to 127
+     * keys beyond the sequence's last key, and the panels need rows for these keys. */
     int64_t more = a->args->window > 0 ? 128 : 0;
     return fsdp_attention_padded_keys(keys) + more;
 }

@@ -2,7 +2,7 @@
  *
  * Note [Attention in blocks]. A task computes one head of one sequence. It packs the head's rows of
  * k and v into panels, which are contiguous and padded with zeros. It processes the queries in
- * blocks that are so small that the scores of a block stay in the second-level cache:
+ * small blocks, so that the scores of a block stay in the second-level cache:
  *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
@@ -107,8 +107,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_
                                                     const fsdp_attention_args *args);
 
 int64_t fsdp_attention_round(int64_t n, int64_t to);
-/* Return the number of rows of the panels for a sequence of `keys` keys. The number is so large
- * that no block reads past the end of a panel. */
+/* Return the number of rows of the panels for a sequence of `keys` keys. With this number of rows,
+ * no block reads past the end of a panel. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
 /* Return the number of queries in a block: the largest of 64, 32 and 16 for which the block has at
  * most `elements` scores. If even 16 queries have more scores, return 16. */

@@ -8,8 +8,8 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* The maximum number of scores in a block of queries and keys. With so many scores, the four
-     * matrices of a block (S and dP in f32, P and dS in bf16) take 1.5 MiB together. */
+    /* The maximum number of scores in a block of queries and keys. With this number of scores, the
+     * four matrices of a block (S and dP in f32, P and dS in bf16) take 1.5 MiB together. */
     BACKWARD_SCORES = 1 << 17
 };
 
@@ -115,8 +115,8 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* Stores the gradient of the keys or of the values of one key/value head, whose sums are in
- * `panel`, in the gradient tensor `to`. */
+/* Stores the gradient of one key/value head in the gradient tensor `to`. It is the gradient of the
+ * keys or of the values. `panel` has its sums. */
 static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, int64_t row,
                            int64_t kv, int64_t keys, const float *panel, float factor)
 {

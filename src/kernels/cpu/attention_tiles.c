@@ -120,10 +120,10 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Finds the entries of the head's bias table for which position_bias has elements. Each entry
- * belongs to a value of `key - query - shift` (Note [Bias tables] in attention_tiles.h), and
- * position_bias has elements only for some of these values. Sets [*begin, *end) to the indices of
- * these entries, and *lowest to the value to which entry *begin belongs. */
+/* Each entry of the head's bias table belongs to a value of `key - query - shift` (Note [Bias
+ * tables] in attention_tiles.h). position_bias has elements only for some of these values. Sets
+ * [*begin, *end) to the indices of the entries for which position_bias has elements. Sets *lowest
+ * to the value of `key - query - shift` for entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {

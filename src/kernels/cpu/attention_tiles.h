@@ -60,9 +60,9 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta; /* [rows], as in fsdp_attention_block */
     /* 1 / (1 - dropout_p). Where dropout keeps an element, dP is multiplied by this factor. */
     float keep_factor;
-    /* The places where P and dS are stored for the products that compute dV and dK. Each pointer
-     * points into an array of packed tiles (tile.h): to the lane of the strip's first row, in the
-     * tile of the strip's first column. */
+    /* P is stored at p_tiles for the product that computes dV, and dS is stored at d_s_tiles for
+     * the product that computes dK. Both point into arrays of packed tiles (tile.h): to the tile of
+     * the strip's first column, and in it to the lane of the strip's first row. */
     char *p_tiles, *d_s_tiles;
     /* The distance in bytes from one tile (8 keys) to the next or, with AMX, from one panel (32
      * keys) to the next. */
@@ -84,9 +84,9 @@ typedef struct fsdp_cpu_attention_strips {
                     float *inverse);
     /* Computes P and dS from S (the strip's scores) and dP. */
     void (*gradient)(const fsdp_attention_strip *strip, const fsdp_attention_gradient *to);
-    /* For `columns` columns of one row (a multiple of 32), writes bits that say which elements
-     * dropout keeps. Bit i is set if fsdp_kernels.dropout with `key` keeps element `element` + i.
-     * `element` is a multiple of 8. */
+    /* For `columns` columns of one row, writes bits that say which elements dropout keeps.
+     * `columns` is a multiple of 32. Bit i is set if fsdp_kernels.dropout with `key` keeps element
+     * `element` + i. `element` is a multiple of 8. */
     void (*keep)(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns);
     /* Sets sums[i] to the dot product of row i of x and row i of y. Both have `dtype` and row
      * stride ld. */
@@ -155,9 +155,9 @@ void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, co
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
                               int64_t row, int64_t h);
 
-/* Prefetch the rows of x that belong to up to `rows` queries, beginning with `query`. The hardware
- * prefetcher does not predict the addresses of these rows, because the rows are short and far
- * apart. */
+/* Prefetch the rows of x that belong to queries [query, query + rows), if these queries exist. The
+ * hardware prefetcher does not predict the addresses of these rows, because the rows are short and
+ * far apart. */
 void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
                              int64_t query, int64_t rows);
 
@@ -191,8 +191,8 @@ int64_t fsdp_attention_scores_ld(int64_t keys);
  * dropout, the caller also sets `keep` and keep_ld. */
 fsdp_attention_strip fsdp_attention_strip_at(const fsdp_attention_head *head, int64_t query,
                                              int rows, fsdp_attention_range range);
-/* Write to `bits` the bits that say which elements of a strip dropout keeps. The rows of `bits` are
- * ld words apart. */
+/* Set the bits in `bits` for a strip. Each bit says whether dropout keeps one element of the strip.
+ * The rows of `bits` are ld words apart. */
 void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int rows,
                          fsdp_attention_range range, uint32_t *bits, int64_t ld);
 

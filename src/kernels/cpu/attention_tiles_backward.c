@@ -12,9 +12,9 @@ enum {
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES,
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
     AMX_BLOCK_ROWS = 128, /* queries in a block with AMX, whose products are faster */
-    /* The maximum number of elements in P^T, and also in dS^T, of a block. P^T and dS^T have an
-     * element for each key and each query of the block. So if there are many keys, the block has
-     * fewer queries. */
+    /* The maximum number of elements in P^T of a block. dS^T has the same number of elements. P^T
+     * and dS^T have an element for each key and each query of the block. So if there are many keys,
+     * the block has fewer queries. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -25,8 +25,9 @@ typedef struct backward_scratch {
     char *q_block, *d_out_block; /* a block's rows, packed by pack_rows(): q for dK, d_out for dV */
     char *p_tiles, *d_s_tiles;   /* P^T and dS^T of a block; with AMX, panels of P and dS */
     char *d_s, *left;
-    /* Sums of sums_bytes bytes each. Their shape is [keys, padded_dim] or, with AMX, [padded_dim,
-     * keys]. */
+    /* Sums over blocks: the gradients of k and v without their constant factors, which store_sums()
+     * applies. Each takes sums_bytes bytes. Their shape is [keys, padded_dim] or, with AMX,
+     * [padded_dim, keys]. */
     float *d_k, *d_v;
     /* True: d_k and d_v have values, and the next products add to them. False: the next products
      * overwrite d_k and d_v. */
@@ -308,8 +309,8 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    /* Strips do not write the lanes that only pad the depth to a multiple of FSDP_AMX_LANES. Set
-     * these lanes to zero. */
+    /* The depth is padded with lanes to a multiple of FSDP_AMX_LANES. Strips do not write these
+     * lanes, so set them to zero. */
     if (head->tiles->amx && p.depth % FSDP_AMX_LANES) {
         const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);

@@ -60,9 +60,9 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
-/* Request permission to use AMX's registers. The operating system must give it, because it then has
- * to save these registers for the process. Return true if the CPU has AMX-BF16 and the permission
- * was given. */
+/* Request permission to use AMX's registers. The operating system saves these registers only for
+ * processes that have the permission. Return true if the CPU has AMX-BF16 and the permission was
+ * given. */
 static bool has_amx(void)
 {
     enum {

@@ -3,10 +3,10 @@
  * for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
- * and multiplied with every row of A. Each task computes some columns of C. There are at least as
- * many tasks as threads, unless C has too few columns for that. The order in which the products of
- * an element of C are summed over k does not depend on where the element is in C. So the logits of
- * a text have the same bits whatever other texts are in its batch. */
+ * and multiplied with every row of A. Each task computes some columns of C. There are enough tasks
+ * for all threads, unless C has too few columns. The order in which the products of an element of C
+ * are summed over k does not depend on where the element is in C. So the logits of a text have the
+ * same bits whatever other texts are in its batch. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -33,9 +33,9 @@ typedef struct fsdp_cpu_few_rows {
     /* Copy the matrix A of a GEMM to `a`, converted to float32. The rows of `a` are a_ld elements
      * apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Finish the columns of a GEMM that `product` has computed. The first of them is column
-     * `column`. Copy product->c to these columns of the GEMM's C, and add the GEMM's bias. If the
-     * GEMM's beta is 1, also add the previous values of C. */
+    /* `product` has computed columns [column, column + product->columns) of a GEMM. Finish these
+     * columns: copy product->c to the GEMM's C, and add the GEMM's bias. If the GEMM's beta is 1,
+     * also add the previous values of C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
@@ -53,6 +53,6 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 /* Return the table for the context's ISA, or NULL if the ISA is below x86-64-v3 (AVX2). */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
 /* Return the table for GEMMs of few rows with this dtype. Return NULL if other code computes such
- * GEMMs, which is so in three cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA
+ * GEMMs. There are three such cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA
  * has AVX-512 and our tiles multiply this dtype without widening it. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

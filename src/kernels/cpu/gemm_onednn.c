@@ -85,8 +85,8 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* size of the product, after padding */
-    /* The first product leaves out the last `tail` indices along k, fewer than ROUND, and a second
-     * product adds their terms to C. If `tail` is 0, there is no second product. */
+    /* The first product leaves out the last `tail` indices along k, and a second product adds their
+     * terms to C. If `tail` is 0, there is no second product. `tail` is less than ROUND. */
     int64_t tail;
     size_t a, b, c, scratch_bytes;
 } plan;

@@ -6,7 +6,7 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    C_ELEMENTS = 1536 /* maximum elements of C per task; so many elements stay in the first-level
+    C_ELEMENTS = 1536 /* maximum elements of C per task; the limit keeps them in the first-level
                        * cache */
 };
 

@@ -12,8 +12,8 @@
 
 enum {
     SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch memory */
-    /* The cost of packing one element that is in memory and not in a cache, as a number of
-     * multiplications that take the same time. */
+    /* Packing one element takes as long as this many multiplications, if the element is in memory
+     * and not in a cache. */
     PACK_COST = 8,
     MOST_TASKS = 3, /* maximum number of tasks for each thread, if there are several threads */
 };

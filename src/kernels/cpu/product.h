@@ -41,14 +41,14 @@ bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* Return true if oneDNN may use AMX, that is, if the CPU has it and DNNL_MAX_CPU_ISA permits it.
  * Builds without oneDNN always return true. */
 bool fsdp_cpu_may_use_amx(void);
-/* oneDNN computes products with fewer rows than this, unless few_rows.h computes them. For so few
- * rows, our tiles lose more time by packing B than they save. Two kinds of products are exceptions
- * and are always computed by our tiles. The first kind is products of bf16 that the AVX-512 tiles
- * widen. oneDNN would also widen bf16 or emulate it slowly: for 17 rows and a B of 3072 x 768, our
- * tiles take 1.3 ms and oneDNN takes 2.4 ms. The second kind is products with AMX, for which our
- * tiles are about as fast as oneDNN: for 8 rows, our tiles take 0.27 ms and oneDNN takes 0.26 ms.
- * In addition, our tiles compute the same bits for a row whatever other rows are in the batch. In
- * builds without oneDNN, the value is 0. */
+/* oneDNN computes products with fewer rows than this, unless few_rows.h computes them. For fewer
+ * rows than this, our tiles lose more time by packing B than they save. Two kinds of products are
+ * exceptions and are always computed by our tiles. The first kind is products of bf16 that the
+ * AVX-512 tiles widen. oneDNN would also widen bf16 or emulate it slowly: for 17 rows and a B of
+ * 3072 x 768, our tiles take 1.3 ms and oneDNN takes 2.4 ms. The second kind is products with AMX,
+ * for which our tiles are about as fast as oneDNN: for 8 rows, our tiles take 0.27 ms and oneDNN
+ * takes 0.26 ms. In addition, our tiles compute the same bits for a row whatever other rows are in
+ * the batch. In builds without oneDNN, the value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
 /* Compute one product. Several workers may call this at the same time. Fails with FSDP_ERR_NOMEM
@@ -69,6 +69,6 @@ typedef struct fsdp_cpu_failure { /* all bytes zero: no task has failed */
 void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status);
 /* Return true if a task has failed, so that the other tasks can stop early. */
 bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure);
-/* If a task failed, set this thread's error message to that of the failure, and return its status.
- * Otherwise return FSDP_OK. Call this after the tasks. */
+/* If a task failed, copy its message to this thread's error message, and return the status of the
+ * task. Otherwise return FSDP_OK. Call this after the tasks. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_failure_raise(const fsdp_cpu_failure *failure);

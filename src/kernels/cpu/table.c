@@ -30,9 +30,8 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_magnitude_##isa(table);                                                      \
     } while (0)
 
-/* A table is built only when it is first requested, because the code that fills a table is compiled
- * for the ISA of the table. So on a CPU without this ISA, the code might execute instructions that
- * the CPU does not have. */
+/* A table is built only when it is first requested. The code that fills a table is compiled for the
+ * ISA of the table, so it may contain instructions that a CPU without this ISA does not have. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \

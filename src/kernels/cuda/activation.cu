@@ -4,11 +4,12 @@
  * branch. Templates on the activation would give six times as many kernels.
  *
  * Note [Narrow activations]. For float32, the kernels use exp, tanh, erf and the division of CUDA's
- * math library, which are exact to a few units in the last place. With them, the kernels compute
- * for longer than they wait for memory. For bfloat16 and float16, the kernels use exponentials and
- * reciprocals of the special function units instead, with relative errors below 2^-16, while the
- * result is rounded to a relative error of 2^-12 or more. A thread computes 16 bytes of elements,
- * so the template argument N, the number of elements, is 8 for these dtypes and 4 for float32. */
+ * math library, which are exact to a few units in the last place. They are so slow that computing
+ * takes longer than reading and writing memory. For bfloat16 and float16, the kernels use
+ * exponentials and reciprocals of the special function units instead. Their relative errors are
+ * below 2^-16. The error of rounding the result to 16 bits is larger: its bound is 2^-12 or more. A
+ * thread computes 16 bytes of elements, so the template argument N, the number of elements, is 8
+ * for these dtypes and 4 for float32. */
 #include "src/kernels/cuda/elementwise.cuh"
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
@@ -35,9 +36,9 @@ struct activated {
     float value, slope;
 };
 
-/* Limit x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
- * factor, and the limited x is used there, because an infinite x times 0 would be NaN. The limit
- * does not change the slope, because for |x| > bound the slope is constant in float32. */
+/* Limit x to [-bound, bound]; NaN stays NaN. In the functions below, a slope has a term with the
+ * factor x. There, x is limited first, because an infinite x times 0 would be NaN. The limit does
+ * not change the slope, because for |x| > bound the slope is constant in float32. */
 FSDP_DEVICE float within(float x, float bound)
 {
     return x > bound ? bound : x < -bound ? -bound : x;
@@ -74,10 +75,10 @@ template <bool NARROW> FSDP_DEVICE activated gelu_tanh(float x)
 }
 
 /* Return the normal distribution's function phi(x) = (1 + erf(x / sqrt(2))) / 2, given e^(-x^2 /
- * 2). With z = |x| / sqrt(2), erfc(z) e^(z^2) is a polynomial of t = 1 / (1 + p z). Abramowitz and
- * Stegun, 7.1.26, has coefficients with a small absolute error. The coefficients here were fitted
- * for z from 0 to 10, with a relative error of at most 8.7e-7 (weighted least squares, repeated
- * with weights that make the largest errors equal). */
+ * 2). Let z = |x| / sqrt(2). A polynomial of t = 1 / (1 + p z) approximates erfc(z) e^(z^2). The
+ * coefficients in Abramowitz and Stegun, 7.1.26, give a small absolute error. The coefficients here
+ * were fitted for z from 0 to 10 and give a relative error of at most 8.7e-7 (weighted least
+ * squares, repeated with weights that make the largest errors equal). */
 FSDP_DEVICE float narrow_normal(float x, float exp_of_square)
 {
     const float t = reciprocal<true>(1.0f + 0.51f * SQRT_1_2 * fabsf(x));

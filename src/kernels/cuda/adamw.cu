@@ -1,8 +1,8 @@
 /* AdamW and Adam with moments of float32 or bfloat16. See optim.cuh.
  *
  * If the bfloat16 arrays of a tensor are rounded stochastically, the keys of their random numbers
- * are in the tensor's entry of the table. These keys change in each step, so that table is copied
- * to the device again in each step. */
+ * are in the tensor's entry of the table. These keys change in each step. So the table is copied to
+ * the device again in each step. */
 #include "src/kernels/cuda/adamw.cuh"
 
 struct adam_tensor {

@@ -108,8 +108,8 @@ FSDP_DEVICE __nv_bfloat16 round_stochastically(float x, uint32_t random)
     return __ushort_as_bfloat16((uint16_t)((nan ? bits | 0x400000u : bits + random) >> 16));
 }
 
-/* Store x in elements [i, i + 4) of the array `to` of n elements, which is array number `array` of
- * its tensor, rounded stochastically. */
+/* Round x stochastically, and store it in elements [i, i + 4) of the array `to` of n elements. `to`
+ * is array number `array` of its tensor. */
 template <bool WHOLE>
 FSDP_DEVICE void store_four_rounded(const rounding &r, int array, void *to, const float (&x)[4],
                                     int64_t i, int64_t n)

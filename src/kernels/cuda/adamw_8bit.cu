@@ -2,8 +2,8 @@
  *
  * A warp updates one block of moments at a time. A block consists of the elements that share an
  * absmax. The warp updates it in rounds, and each thread updates four elements in a round. The new
- * moments stay in registers until the warp knows their largest magnitudes. Both maps are in shared
- * memory, because each thread looks up different entries. */
+ * moments stay in registers until the warp knows their largest magnitudes. The maps of the two
+ * moments are in shared memory, because each thread looks up different entries. */
 extern "C" {
 #include "src/base/dynamic_map.h"
 }
@@ -14,8 +14,8 @@ enum {
     WARP = 32,
     WARPS = THREADS / WARP,
     ROUNDS = BLOCK / (4 * WARP),
-    /* The number of blocks of moments that a thread block updates. It is so large that copying the
-     * maps to shared memory takes a small part of the time. */
+    /* The number of blocks of moments that a thread block updates. With this number, copying the
+     * maps to shared memory takes only a small part of the time. */
     CHUNK_BLOCKS = 64,
     MAP_WORDS = sizeof(fsdp_dynamic_map) / 4
 };

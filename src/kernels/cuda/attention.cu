@@ -1,6 +1,6 @@
 /* The functions of fsdp_kernels for attention; see Note [Attention in tiles] in attention.cuh. This
- * file makes the lists of tiles, chooses the kernels, and adds up bias_parts to the gradient of the
- * bias. */
+ * file makes the lists of tiles, chooses the kernels, and adds up the rows of bias_parts to get the
+ * gradient of the bias. */
 #include "src/kernels/cuda/attention.cuh"
 
 #include <string.h>
@@ -96,8 +96,8 @@ static int64_t count_tiles(const fsdp_attention_args *args, bool of_keys, int ro
     return n;
 }
 
-/* All values that determine the lists of tiles. The layers of a model have equal keys, so they
- * share the lists. */
+/* All values that determine the lists of tiles. The tile_key is the same for all layers of a model,
+ * so the layers share the lists. */
 typedef struct tile_key {
     int32_t *at;
     size_t bytes;

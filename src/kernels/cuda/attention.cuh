@@ -30,8 +30,8 @@ typedef struct alignas(16) attention_tile {
     int32_t key_row, n_keys;
     int32_t first;
     int32_t shift; /* see fsdp_attention_args */
-    /* The number of keys that at least one query of the tile sees or, in a tile of keys, the number
-     * of queries that see at least one key of the tile. */
+    /* In a tile of queries: the number of keys that at least one query of the tile sees. In a tile
+     * of keys: the number of queries that see at least one key of the tile. */
     int32_t work;
     int32_t unused;
 } attention_tile;
@@ -172,9 +172,9 @@ typedef struct attention_kernels {
 
 /* Return the kernels that support every head width (attention_plain.cu). */
 const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype);
-/* Kernels for head widths that are multiples of 8, up to 64 or, in the tables with `wide` in their
- * name, up to 128. They require that p.vectors is true and that p.scale is positive
- * (attention_tensor.cuh). */
+/* Kernels for head widths that are multiples of 8. Tables with `wide` in their name support widths
+ * up to 128, and the other tables support widths up to 64. All of these kernels require that
+ * p.vectors is true and that p.scale is positive (attention_tensor.cuh). */
 extern const attention_kernels fsdp_cuda_attention_bf16, fsdp_cuda_attention_bf16_wide,
     fsdp_cuda_attention_f16, fsdp_cuda_attention_f16_wide;
 

@@ -26,8 +26,8 @@ FSDP_DEVICE void softmax_tile(float (&scores)[EACH][EACH], float (&shrink)[EACH]
             most = fmaxf(most, scores[i][j]);
         }
         most = max_of_row(most);
-        /* The maximum is -infinity if no key was visible or if all scores were NaN. In the
-         * latter case, the sum becomes NaN. */
+        /* The maximum is -infinity if no key was visible or if all scores were NaN. If all scores
+         * were NaN, the sum becomes NaN. */
         const float base = most == -INFINITY ? 0.0f : most;
         shrink[i] = expf(rows.most[i] - base);
 #pragma unroll

@@ -98,8 +98,8 @@ FSDP_DEVICE void add_scores(float (&scores)[EACH][EACH], const float *a, const f
 
 /* Compute scores = A B^T over all columns of the head. `a` and `b` are buffers in shared memory for
  * one chunk of columns of each operand. No thread may read their old contents any more. At the end,
- * they contain the last chunk. If has_a is true, `a` already contains the last chunk of A. If the
- * head has only one chunk, A is then not loaded again. */
+ * they contain the last chunk. The caller sets has_a if `a` already contains the last chunk of A.
+ * If has_a is true and the head has only one chunk, A is not loaded again. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void compute_scores(float (&scores)[EACH][EACH], float *a, const row_source<T> &a_rows,
                                 bool has_a, float *b, const row_source<T> &b_rows,

@@ -23,8 +23,8 @@
 #include "src/kernels/cuda/ptx.cuh"
 
 /* True if products can be compiled to wgmma. In code that is compiled for cards, this depends on
- * the architecture. If it is false, kernels whose parameter WGMMA is true use mma.sync instead. The
- * emulator of the tests supports both kinds of instructions. */
+ * the architecture. If HAS_WGMMA is false, kernels whose parameter WGMMA is true use mma.sync
+ * instead. The emulator of the tests supports both kinds of instructions. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA false
 #else
@@ -68,8 +68,9 @@ FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, in
 }
 
 /* Multiply the warp's 16 rows of an accumulator by their factors and store them to global memory.
- * On the way, they are stored in the warp's own rows of a tile in shared memory. `dst` is the
- * address of the first row of the block's tile, and `valid` is the number of rows of the tile. */
+ * Before that, the products are stored in the warp's own rows of `tile`, which is in shared memory.
+ * `dst` is the address of the first row of the block's tile, and `valid` is the number of rows of
+ * the tile. */
 template <int ROWS, typename T, int NF>
 FSDP_DEVICE void store_rows(uint32_t tile, const float (&c)[NF][4], float factor0, float factor1,
                             T *dst, int64_t ld, int valid, int head_dim)
@@ -164,8 +165,8 @@ FSDP_DEVICE void multiply_nn(float (&c)[NF][4], const uint32_t (&a)[KF][4], uint
     }
 }
 
-/* Call this before a group of products is started, when the registers and the shared memory that
- * they read are ready. */
+/* Call this before a group of products is started. The registers and the shared memory that the
+ * products read must be ready. */
 template <bool WGMMA> FSDP_DEVICE void products_begin(void)
 {
     if constexpr (WGMMA)

@@ -1,5 +1,5 @@
 /* Backward attention with tensor cores: the kernel for d_q and delta. It also writes the rows of
- * bias_parts, which another kernel adds up to the gradient of the bias. See
+ * bias_parts. Another kernel adds up these rows to get the gradient of the bias. See
  * attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"

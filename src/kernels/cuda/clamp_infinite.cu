@@ -104,8 +104,8 @@ FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
 }
 
 /* Clamp all elements of x if an element of x is infinite. If `factors` is not NULL, write byte 0 of
- * `factors` and, if an element is infinite or has the magnitude LARGEST, also the codes after
- * it. */
+ * `factors`. If an element is infinite or has the magnitude LARGEST, also write the codes after
+ * byte 0. */
 static __global__ void __launch_bounds__(THREADS)
     clamp(uint16_t *x, uint8_t *factors, const findings *found, int64_t n, bool vectors)
 {

@@ -69,8 +69,8 @@ bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return true;
-    /* The runtime would return this error again from the next cudaGetLastError(), as if the next
-     * kernel had failed. */
+    /* Clear the runtime's last error. Otherwise the next cudaGetLastError() would return this error
+     * again, as if the next kernel had failed. */
     (void)cudaGetLastError();
     fsdp_cuda_fail(c, cuda_error(c, error, what));
     return false;
@@ -143,8 +143,8 @@ static fsdp_status check_device(int device, int *capability, int *multiprocessor
     return FSDP_OK;
 }
 
-/* Return the size of cublasLt's workspace that NVIDIA recommends for cards of this compute
- * capability. This size is larger for Hopper cards. */
+/* Return the workspace size that NVIDIA recommends for cublasLt on cards of this compute
+ * capability. The size is larger for Hopper cards. */
 static size_t workspace_bytes(int capability)
 {
     return (size_t)(capability >= 90 ? 64 : 32) << 20;

@@ -53,8 +53,8 @@ FSDP_DEVICE raw_group<T, N> load_raw(const T *from, int64_t i, int64_t n, bool v
     return to;
 }
 
-/* Store elements [i, i + N) of an array of n elements, except those from element n on. `vectors`
- * has the same meaning as in load_raw(). */
+/* Store elements [i, i + N) of an array of n elements. Elements with an index of n or more are not
+ * stored. `vectors` has the same meaning as in load_raw(). */
 template <typename T, int N>
 FSDP_DEVICE void store_raw(T *to, const raw_group<T, N> &from, int64_t i, int64_t n, bool vectors)
 {
@@ -128,9 +128,9 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     }
 }
 
-/* Start the loop over n elements of `dtype`, in groups of N elements. If N is 0, a group has as
- * many elements as fit in 16 bytes. `what` is the name of the calling function in fsdp_kernels, for
- * error messages. */
+/* Start the loop over n elements of `dtype`, in groups of N elements. If N is 0, a group has 16
+ * bytes of elements. `what` is the name of the calling function in fsdp_kernels, for error
+ * messages. */
 template <int N, int IN, int OUT, typename F>
 static void start_elementwise(fsdp_kernel_context *context, const char *what, fsdp_dtype dtype,
                               int64_t n, const elementwise_arrays<IN, OUT> &arrays, F compute)

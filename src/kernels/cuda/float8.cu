@@ -53,8 +53,8 @@ FSDP_DEVICE uint32_t nearest_code(float f, format_bits b)
     if (magnitude < b.least_normal)
         return sign | (__float_as_uint(__uint_as_float(magnitude) + b.to_subnormal) -
                        __float_as_uint(b.to_subnormal));
-    /* In the code of the smallest normal value, the exponent is 1 and the bits of the mantissa are
-     * 0. */
+    /* The code of the smallest normal value has the exponent 1 and the mantissa 0. So subtracting
+     * `bias` from the bits of this value must give 1 << 23. */
     const uint32_t half = (1u << (b.shift - 1)) - 1, bias = b.least_normal - (1u << 23);
     return sign | (magnitude + half + (magnitude >> b.shift & 1) - bias) >> b.shift;
 }
@@ -323,13 +323,13 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* --- transposed codes --- */
 
-/* Write the transpose of the codes of tiles of a matrix [rows, columns] to `out` [columns, ld],
- * where ld is `rows` rounded up to a multiple of 16, with zeros from element `rows` of each row on.
- * The block writes the tile of blockIdx and every tile that is a multiple of gridDim.y tiles
- * further down. codes_of(codes, row) sets `codes` to the codes of row `row` in the GROUP columns
- * from j on, which belong to this thread. A tile passes through shared memory, so that adjacent
- * threads both read and write adjacent bytes. `out` is aligned to 16 bytes. All threads of the
- * block must call this. */
+/* Write the codes of a matrix [rows, columns], transposed, to `out` [columns, ld]. ld is `rows`
+ * rounded up to a multiple of 16, and the elements of `out` in columns [rows, ld) are zeros. The
+ * block processes the tile whose row and column are blockIdx.y and blockIdx.x, and then every
+ * gridDim.y-th tile below it. codes_of(codes, row) sets `codes` to the codes of row `row` in this
+ * thread's columns [j, j + GROUP). A tile passes through shared memory, so that adjacent threads
+ * both read and write adjacent bytes. `out` is aligned to 16 bytes. All threads of the block must
+ * call this. */
 template <typename F>
 FSDP_DEVICE void transpose_tiles(uint8_t *out, int64_t ld, int64_t rows, int64_t columns, int64_t j,
                                  F codes_of)
@@ -385,8 +385,8 @@ static dim3 tile_grid(int64_t rows, int64_t columns)
 
 /* --- casts of whole matrices --- */
 
-/* Return the shape of the blocks, and of the grid, of a kernel in which each thread processes
- * groups of GROUP columns. @{ */
+/* These functions are for kernels in which each thread processes groups of GROUP columns.
+ * block_of() returns the shape of a block, and grid_of() returns the shape of the grid. @{ */
 static dim3 block_of(int64_t rows)
 {
     return rows == 1 ? dim3(THREADS) : dim3(LANES, ROWS);

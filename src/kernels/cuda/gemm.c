@@ -8,7 +8,8 @@
  * last layer (lm_head) with 50257 rows runs at an eighth of the rate of one with 50304 rows. So if
  * the strides of a product are multiples of 8 but such an extent is not, the product is computed in
  * two parts: one part for the extent up to a multiple of 64, and another part for the rest. The
- * rest is less than 64 of at least 1024 rows or columns, so its low rate hardly matters. */
+ * whole extent is at least 1024 and the rest is less than 64, so the low rate of the rest hardly
+ * matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"
@@ -77,8 +78,9 @@ static void split_m(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 }
 
 /* Divides the product along k. The product *rest is computed first, and *even is added to its
- * result. *rest is the smaller summand, so its rounding error is smaller: if C has 2 bytes an
- * element, the result of *rest is rounded before the addition, and the sum is rounded after it. */
+ * result. *rest is the smaller summand, so its rounding error is smaller: if an element of C has 2
+ * bytes, the result of *rest is rounded before the addition, and the sum is rounded after the
+ * addition. */
 static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t k = even->k / PART_MULTIPLE * PART_MULTIPLE;
@@ -121,8 +123,8 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
         status = multiply_parts(c, args);
     else if (args->bias || args->beta == 0.0f)
         fsdp_cuda_gemm_begin(c, args);
-    /* The context does not keep the error that memory is missing, because the caller may continue,
-     * and later calls may succeed. */
+    /* The context does not keep FSDP_ERR_NOMEM as its failure: the caller may continue, and later
+     * calls may succeed. */
     if (status != FSDP_OK && status != FSDP_ERR_NOMEM)
         fsdp_cuda_fail(c, status);
     return status;

@@ -3,15 +3,15 @@
  * Note [Float8 codes on a card]. From compute capability 8.9 on, tensor cores multiply float8 codes
  * themselves, at twice the rate of bfloat16. cublasLt offers this if k is the last dimension of
  * both operands, if all addresses and the rows of both operands and of C are multiples of 16 bytes,
- * and if at most one operand is e5m2. The caller stores operands in the way that
- * fsdp_cuda_float8_multiplies_codes() says, so one product has either codes or their values in
- * bfloat16. If both operands have a single scale, cublasLt also divides by the scales, so the sums
- * need neither memory nor a kernel of their own.
+ * and if at most one operand is e5m2. fsdp_cuda_float8_multiplies_codes() decides in which form the
+ * caller stores the operands of a product: as codes, or as the values of the codes in bfloat16. If
+ * both operands have a single scale, cublasLt also divides by the scales, so the sums need neither
+ * memory nor a kernel of their own.
  *
  * A product of two codes is exact. But the tensor cores of Hopper add products of float8 operands
  * with about 14 bits (DeepSeek-AI 2024, arXiv 2412.19437). Fast accumulation would add all terms in
- * this way. It is off, so cublasLt adds the sums of parts of k in float32. Sums of codes therefore
- * differ slightly from sums of values, which are float32 throughout. */
+ * this way. Fast accumulation is off, so cublasLt adds the sums of parts of k in float32. Sums of
+ * codes therefore differ slightly from sums of values, which are float32 throughout. */
 #include "src/kernels/cuda/gemm_float8.h"
 
 #include "src/kernels/cuda/gemm_plans.h"

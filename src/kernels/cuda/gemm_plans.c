@@ -14,12 +14,12 @@
  * FSDP_GEMM_ALIGNMENT do not matter, so that bits do not depend on where a rank's allocator placed
  * a matrix.
  *
- * Sums are not rounded before they are complete, except as described in Note [Odd extents] in
- * gemm.c, and except that some algorithms round a product to the dtype of C before they add C (seen
- * on an H200, for C in bfloat16 with n = 16). Algorithms that split k and add the parts in the
- * dtype of C are allowed only if C is float32. All other algorithms add the parts in float32. In
- * each algorithm the order of the parts is fixed: cublasLt serializes additions in place, or adds
- * parts in a second kernel. */
+ * Sums are not rounded before they are complete, with two exceptions. Note [Odd extents] in gemm.c
+ * describes the first exception. The second is that some algorithms round a product to the dtype of
+ * C before they add C (seen on an H200, for C in bfloat16 with n = 16). Algorithms that split k and
+ * add the parts in the dtype of C are allowed only if C is float32. All other algorithms add the
+ * parts in float32. In each algorithm the order of the parts is fixed: cublasLt serializes
+ * additions in place, or adds parts in a second kernel. */
 #include "src/kernels/cuda/gemm_plans.h"
 
 #include <string.h>
@@ -234,8 +234,7 @@ static uint32_t good_reductions(const shape *s)
                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Pass the limits on acceptable algorithms to cublasLt, which then proposes only such
- * algorithms. */
+/* Pass limits to cublasLt, which then proposes only algorithms within these limits. */
 static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *s,
                                      uint32_t reductions, cublasLtMatmulPreference_t preference)
 {

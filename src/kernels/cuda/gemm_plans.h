@@ -12,8 +12,8 @@ typedef struct fsdp_gemm_plan fsdp_gemm_plan;
  * each. The ab_dtype of its fsdp_gemm_args is FSDP_DTYPE_U8. */
 typedef struct fsdp_gemm_float8 {
     fsdp_float8_format a_format, b_format;
-    /* true: the sums are multiplied by *a_reciprocal and *b_reciprocal, in memory of the device,
-     * before beta C is added. fsdp_gemm_plans_find() ignores both addresses. */
+    /* true: the sums are multiplied by *a_reciprocal and *b_reciprocal before beta C is added. Both
+     * are in memory of the device. fsdp_gemm_plans_find() ignores their addresses. */
     bool is_scaled;
     const float *a_reciprocal, *b_reciprocal;
 } fsdp_gemm_float8;

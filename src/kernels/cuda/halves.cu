@@ -58,8 +58,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* All threads of a warp run the loop equally often, because they exchange mark bits. Elements past
- * the end of the array are zeros, so the unused mark bits of the last word become 0. */
+/* All threads of a warp run the loop the same number of times, because they exchange mark bits.
+ * Elements past the end of the array are zeros, so the unused mark bits of the last word become
+ * 0. */
 static __global__ void __launch_bounds__(THREADS)
     split(fsdp_halves to, const float *from, int64_t n, bool vectors)
 {

@@ -1,7 +1,8 @@
-/* Kernels of DoRA (Note [Magnitudes] in src/autograd/magnitude.h): the norms of the rows of a
- * weight, the factors that give these rows other norms, products of a matrix with a factor for each
- * column, and the gradient of these factors. The Makefile compiles this file with -fmad=false, so
- * all results except those of column_dots(), which are sums over rows, have the bits of the CPU. */
+/* Kernels of DoRA (Note [Magnitudes] in src/autograd/magnitude.h): they compute the norms of a
+ * weight's rows, and the factors that scale these rows to other norms. They also multiply each
+ * column of a matrix by a factor, and compute the gradient of these factors. The Makefile compiles
+ * this file with -fmad=false, so results have the bits of the CPU. The exception is column_dots(),
+ * whose results are sums over rows. */
 #include "src/kernels/cuda/column_sums.cuh"
 
 enum {

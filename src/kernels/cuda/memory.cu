@@ -131,7 +131,7 @@ static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, co
 /* Convert i to double for a caller that rounds the result to float32 or a narrower type. If the
  * magnitude of i has more than 53 bits, its lowest 11 bits are cleared, and bit 11 is set if one of
  * these 11 bits was set. The caller's rounding then gives the same result as if i had been rounded
- * directly to its type. */
+ * directly to the caller's type. */
 FSDP_DEVICE double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;

@@ -12,8 +12,8 @@ typedef struct fsdp_nccl_id {
     char bytes[128];
 } fsdp_nccl_id;
 
-/* The first fields of ncclConfig_t. From `size` and `version`, NCCL knows that the other fields are
- * not there. */
+/* The first fields of ncclConfig_t. NCCL reads `size` and `version`, and so knows that the other
+ * fields are missing. */
 typedef struct fsdp_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -49,6 +49,6 @@ typedef struct fsdp_nccl {
 #undef FSDP_NCCL_MEMBER
 } fsdp_nccl;
 
-/* Return the functions of NCCL. Return NULL if the library or a function is not found; `reason`
- * [bytes] then says so. */
+/* Return the functions of NCCL. If the library or a function is not found, return NULL and write a
+ * message to `reason` [bytes]. */
 const fsdp_nccl *fsdp_nccl_load(char *reason, size_t bytes);

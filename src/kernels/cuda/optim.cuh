@@ -114,9 +114,9 @@ static inline bool is_same(const layout &a, const layout &b)
     return a.param == b.param && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* with_storage() and with_layout() call f with three arguments whose values do not matter. From
- * their types, f gets at compile time the constant STORAGE, the constant WHOLE, and COPY, the type
- * of the copy's elements. */
+/* with_storage() and with_layout() call f with three arguments. Only the types of these arguments
+ * matter. The types give f three things at compile time: the constant STORAGE, the constant WHOLE,
+ * and COPY, the type of the copy's elements. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
@@ -166,7 +166,7 @@ static inline int64_t chunks_of(int64_t n)
     return (n + CHUNK - 1) / CHUNK;
 }
 
-/* Update tensors of layout l by one launch, beginning with tensor `first`. If a tensor needs a new
+/* Update those of the tensors [first, n) that have layout l, by one launch. If a tensor needs a new
  * set of scalars but there are MOST_SETS sets already, stop, and return the index of this tensor.
  * Return n if all tensors of layout l have been updated. The class METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars

@@ -1,6 +1,6 @@
 /* Instructions for which CUDA C++ has no function. This is the only file with inline PTX. For tests
- * without a GPU, the end of this file has an emulation of each function under the same name, which
- * calls tests/cuda/emulator. tests/cuda/programs/instructions.cu tests each function. */
+ * without a GPU, the end of this file defines the same functions a second time. These definitions
+ * call tests/cuda/emulator. tests/cuda/programs/instructions.cu tests each function. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 

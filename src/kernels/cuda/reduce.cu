@@ -88,8 +88,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* Add up more than GROUP sources. levels[l] is the sum of 2^l groups if bit l is set in the number
  * of groups that have been added. The sum of each further group is treated like a carry in a binary
- * counter: as long as the current level is in use, it is added to the sum, and the sum is carried
- * to the next level. At the first level that is not in use, the sum is stored. */
+ * counter. As long as levels[l] is in use, levels[l] is added to the sum, and the sum is carried to
+ * level l + 1. At the first level that is not in use, the sum is stored. */
 template <typename T, int N>
 FSDP_DEVICE void sum_many_at(float *dst, const sources &src, int64_t i, float scale)
 {
@@ -189,8 +189,8 @@ extern "C" void fsdp_cuda_tree_sum(fsdp_kernel_context *context, float *dst, con
 
 /* --- row_power_sums --- */
 
-/* The terms of a sum of powers: |x|^power. If SQUARES is true, the power is 2. Otherwise it is
- * `power`, which may be infinity: the sum is then the largest |x|. */
+/* The terms of a sum of powers: |x|^power. If SQUARES is true, the power is 2. Otherwise it is the
+ * field `power`. If `power` is infinity, the "sum" is the largest |x|. */
 template <typename T, bool SQUARES> struct powers {
     enum {
         N = vector_of<T>::N

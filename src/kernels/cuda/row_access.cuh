@@ -132,9 +132,9 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
             to[i + e] = from_float<T>(from[e]);
 }
 
-/* Load or store elements, as load_floats() and store_floats() do, if the dtype is an argument of
- * the kernel. All threads take the same branch, so these functions cost less than compiling a
- * kernel for each pair of dtypes. @{ */
+/* The same as load_floats() and store_floats(), for kernels that get the dtype as an argument. All
+ * threads take the same branch, so these functions cost less than compiling a kernel for each pair
+ * of dtypes. @{ */
 template <int N>
 FSDP_DEVICE void load_as(fsdp_dtype dtype, float *to, const void *from, int64_t i, int64_t end,
                          bool is_aligned)
@@ -165,9 +165,9 @@ static inline bool is_aligned_16(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* These classes load weights: a single row, which may have any dtype and is used for all rows of a
- * matrix. load<N>(f, i) sets f to elements [i, i + N). with_weights() chooses the class once,
- * before a loop. @{ */
+/* These classes load weights. The weights are a single row, which is used for all rows of a matrix.
+ * They may have any dtype. load<N>(f, i) sets f to elements [i, i + N). with_weights() chooses the
+ * class once, before a loop. @{ */
 template <typename W> struct aligned_weights {
     template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
     {

@@ -96,9 +96,9 @@ FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64
         sums[block] = x;
 }
 
-/* Add up the rows that belong to block number `block` of row_sums_blocks() blocks. Set sums[r] to
- * the sum over row r or, if rows have several parts, sums[r * parts + p] to the sum over part p of
- * row r. */
+/* Add up the rows that belong to block number `block` of row_sums_blocks() blocks. If rows have one
+ * part, set sums[r] to the sum over row r. If rows have several parts, set sums[r * parts + p] to
+ * the sum over part p of row r. */
 template <typename TERMS>
 FSDP_DEVICE void sum_rows_of_block(double *sums, const TERMS &terms, int64_t rows, int64_t width,
                                    int64_t block)

@@ -14,8 +14,8 @@ enum {
 };
 
 typedef struct fsdp_token_piece {
-    /* the piece has the tokens order[i] for i from `begin` up to, but not including, the `begin` of
-     * the next piece */
+    /* the piece has the tokens order[i] for i in [begin, end), where `end` is the `begin` of the
+     * next piece */
     int32_t begin;
     int32_t id;
     /* -1: the sum of the piece is added directly to the row of the id. Otherwise the sum is stored

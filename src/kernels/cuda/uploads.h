@@ -27,8 +27,8 @@ extern "C" {
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_uploads_create(fsdp_cuda_context *c);
 
 /* Return the device address of the array that was uploaded with this key, or NULL if the array is
- * no longer on the device. The address is valid for as long as an address that fsdp_cuda_upload()
- * returns. */
+ * no longer on the device. As with fsdp_cuda_upload(), only kernels that the caller starts before
+ * it returns may read the array. */
 const void *fsdp_cuda_find_upload(fsdp_cuda_context *c, const void *key, size_t key_bytes);
 /* Upload an array that is computed from `key`, as fsdp_cuda_upload() does, and remember the key.
  * The key must not be empty. Keys for different kinds of arrays must differ. */

@@ -208,8 +208,8 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        /* There is not enough memory for an event for which the caller could wait later. So wait
-         * now. If a command fails, the next synchronize() reports it. */
+        /* There is not enough memory for an event, so the caller cannot wait later. Wait now
+         * instead. If a command fails, the next synchronize() reports it. */
         wait_for(s, number);
     pthread_mutex_unlock(&s->lock);
     if (!e)

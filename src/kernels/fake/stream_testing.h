@@ -6,10 +6,10 @@
  * FSDP_FAKE_DELAY_US microseconds. Before one command in 512, the random time is at most ten times
  * as long. One command in sixteen is held: it does not run until some thread waits for it or for a
  * later command, or until a hundred other commands are queued behind it. So a host that reads the
- * result of a held command without waiting does not find it, even if the host is slow, unless
- * another thread waits or a hundred commands have been queued behind the held one. The delay of a
- * command depends only on the seed and on the command's number. Even without delays,
- * ThreadSanitizer reports a missing wait as a data race.
+ * result of a held command without waiting does not find it, even if the host is slow. It can find
+ * the result only if another thread waits, or if a hundred commands have been queued behind the
+ * held command. The delay of a command depends only on the seed and on the command's number. Even
+ * without delays, ThreadSanitizer reports a missing wait as a data race.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest usual delay; 0: no delays, and nothing is held
  *     FSDP_FAKE_SEED=0         the seed of the random delays */

@@ -64,7 +64,7 @@ FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
 /* --- forward --- */
 
 /* In the visible columns, replaces each score x of a row with scale * x + bias. In all other
- * columns, replaces it with -infinity. Returns the maximum of the new values. */
+ * columns, replaces the score with -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -153,9 +153,10 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
-         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
-         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
+        /* The maximum of a row is -infinity in two cases: the row's query sees no key, or all
+         * visible scores of the row are NaN. In both cases, subtract 0 from the scores: the
+         * exponential of -infinity is then 0, and NaN stays NaN. Subtracting -infinity would make
+         * all exponentials NaN. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -209,9 +210,9 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
             else if (left == 1)
-                /* Only one row (f32) or one pair of rows (bf16) is left, and it fills only half a
-                 * register. The memory after it belongs to the next tile, so store only this
-                 * half. */
+                /* Only one row (f32) or one pair of rows (bf16) is left. It fills half of a
+                 * register. Store only this half, because the memory that follows belongs to the
+                 * next tile. */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }
@@ -306,8 +307,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* Without AMX, a tile has 8 elements of 4 bytes, one for each key, for each pair of rows
-         * (bf16) or each row (f32). */
+        /* Without AMX, a tile stores 8 elements of 4 bytes, one for each key, per group of rows. In
+         * bf16 a group is a pair of rows, in f32 it is a single row. */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL

@@ -52,7 +52,7 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 /* --- forward --- */
 
 /* In the visible columns, replaces each score x of a row with scale * x + bias. In all other
- * columns, replaces it with -infinity. Returns the maximum of the new values. */
+ * columns, replaces the score with -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -101,9 +101,10 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
-         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
-         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
+        /* The maximum of a row is -infinity in two cases: the row's query sees no key, or all
+         * visible scores of the row are NaN. In both cases, subtract 0 from the scores: the
+         * exponential of -infinity is then 0, and NaN stays NaN. Subtracting -infinity would make
+         * all exponentials NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
@@ -220,8 +221,8 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Compares each 16-bit half of `words` with a threshold. Bit i of the result is set if half i is
- * greater than or equal to the threshold. Each lane of the argument `threshold` is a copy of the
+/* Compares each 16-bit half of `words` with the threshold. Bit i of the result is set if half i is
+ * greater than or equal to the threshold. All 16-bit lanes of `threshold` must equal the
  * threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {

@@ -22,9 +22,9 @@ static double whole_tree(bool largest, const double *x, int64_t n)
     return join_two(largest, whole_tree(largest, x, n / 2), whole_tree(largest, x + n / 2, n / 2));
 }
 
-/* Combines x [n] pairwise in a binary tree, n > 0. If the number of elements below a node is not a
- * power of two, the left child of the node gets as many elements as the largest power of two below
- * that number. */
+/* Combines x [n] pairwise in a binary tree, n > 0. Let m be the number of elements below a node. If
+ * m is not a power of two, the number of elements below the node's left child is the largest power
+ * of two that is less than m. */
 static double any_tree(bool largest, const double *x, int64_t n)
 {
     int64_t left = 1;

@@ -128,9 +128,9 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
- * factor, and the limited x is used there, because an infinite x times 0 would be NaN. Limiting x
- * does not change the slope, because in float32 the slope is constant for |x| > bound. */
+/* Limits x to [-bound, bound]; NaN stays NaN. In the functions below, a slope has a term with the
+ * factor x. There, x is limited first, because an infinite x times 0 would be NaN. Limiting x does
+ * not change the slope, because in float32 the slope is constant for |x| > bound. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));

@@ -16,11 +16,11 @@
 
 enum {
     ROWS = 4, /* number of rows of C for which elements of B are loaded once */
-    /* With trans_b, a row of B has the elements along k for one column of C. The products for this
-     * many columns of C are computed together. */
+    /* With trans_b: the number of columns of C that are computed together. Each row of B then
+     * belongs to one column of C. */
     COLUMNS = 3,
-    /* Without trans_b, a row of B has the elements of all columns of C at one index along k. This
-     * many rows of B are processed together. */
+    /* Without trans_b: the number of rows of B that are processed together. Each row of B then
+     * belongs to one index along k. */
     STEPS = 4,
     /* With trans_b, k is divided into parts of this many elements. The elements of A for one part
      * stay in the first-level cache. */

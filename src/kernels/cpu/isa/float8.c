@@ -56,8 +56,8 @@ static inline uint8_t nearest_code(float f, format_bits b)
     const uint32_t sign = fsdp_bits_from_f32(f) >> 24 & 0x80u;
     const uint32_t subnormal = -(uint32_t)(magnitude < b.least_normal);
     const uint32_t half = (1u << (b.shift - 1)) - 1;
-    /* In the code of the smallest normal value, the exponent is 1 and the bits of the mantissa are
-     * 0. */
+    /* The code of the smallest normal value has the exponent 1 and the mantissa 0. So subtracting
+     * `bias` from the bits of this value must give 1 << 23. */
     const uint32_t bias = b.least_normal - (1u << 23);
     const uint32_t normal = (magnitude + half + (magnitude >> b.shift & 1) - bias) >> b.shift;
     const uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude) + b.to_subnormal) -
@@ -188,8 +188,8 @@ static inline void store_codes(uint8_t *restrict out, const float *restrict scal
         out[j] = nearest_code(scaled[j], b);
 }
 
-/* Store the codes of a block that begins at element i, or, if codes_dtype is bfloat16, the values
- * of the codes. */
+/* Store the results of a block that begins at element i: the values of the codes if codes_dtype is
+ * bfloat16, otherwise the codes. */
 static void store_scaled(const fsdp_float8_cast_args *a, int64_t i, const float *scaled, int n)
 {
     const bool is_e4m3 = a->format == FSDP_FLOAT8_E4M3FN;

@@ -1,6 +1,6 @@
-/* Kernels of DoRA (Note [Magnitudes] in src/autograd/magnitude.h): the norms of the rows of a
- * weight, the factors that give these rows other norms, products of a matrix with a factor for each
- * column, and the gradient of these factors. */
+/* Kernels of DoRA (Note [Magnitudes] in src/autograd/magnitude.h): they compute the norms of a
+ * weight's rows, and the factors that scale these rows to other norms. They also multiply each
+ * column of a matrix by a factor, and compute the gradient of these factors. */
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"

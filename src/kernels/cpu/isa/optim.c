@@ -60,8 +60,9 @@ static void round_block(uint16_t *restrict dst, uint64_t key, int64_t first, int
                         const float *restrict values, int n)
 {
     enum {
-        /* A block may begin in the middle of a counter, and fsdp_philox_halves() computes multiples
-         * of 64 numbers. So up to 64 numbers more than a block needs are computed. */
+        /* A counter gives several numbers, and a block may begin in the middle of them. In
+         * addition, fsdp_philox_halves() computes multiples of 64 numbers. So up to 64 numbers more
+         * than a block needs are computed. */
         MOST = FSDP_BLOCK + 64
     };
     uint32_t random[MOST];

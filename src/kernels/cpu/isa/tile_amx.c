@@ -306,8 +306,8 @@ typedef struct ahead {
     int64_t of_a;
 } ahead;
 
-/* Computes a tile and stores its sums to `c`, whose rows are c_stride bytes apart. During the
- * computation, also moves the sums in `before`, which belong to the previous tile, to C, and
+/* Computes a tile and stores its sums to `c`, whose rows are c_stride bytes apart. `before` has the
+ * sums of the previous tile. During the computation, this function also moves these sums to C and
  * prefetches the cache lines in `asked`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
@@ -400,10 +400,10 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes the part of C that belongs to columns [j, j + columns) and to the rows of A in `r`, the
- * first of which is row i. `before` contains sums of the previous tile, which are moved to C during
- * the computation. The new sums are stored directly to C or in `now`, from which they must be moved
- * to C later. */
+/* Computes the part of C in columns [j, j + columns), for the rows of A in `r`. The first of these
+ * rows is row i. `before` contains sums of the previous tile, which are moved to C during the
+ * computation. The new sums are stored directly to C or in `now`, from which they must be moved to
+ * C later. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

@@ -40,7 +40,7 @@ typedef struct panel {
     int64_t first, width;
 } panel;
 
-/* Returns the panel that contains column j, a multiple of 8. n is the number of columns of B,
+/* Returns the panel that contains column j. j is a multiple of 8. n is the number of columns of B,
  * rounded up to a multiple of 8. */
 static panel panel_of(int64_t j, int64_t n)
 {

@@ -78,8 +78,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* Pack `rows` rows with `left` elements along k each, which take at most sixteen lanes. For whole
- * blocks, callers pass `rows` and `left` as constants. The compiler then makes a copy of this
+/* Pack `rows` rows. Each row has `left` elements along k, which take at most sixteen lanes. For
+ * whole blocks, callers pass `rows` and `left` as constants. The compiler then makes a copy of this
  * function without conditions. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)

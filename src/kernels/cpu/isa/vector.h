@@ -1,7 +1,7 @@
 /* Vectors of floats that fill one register of the ISA, and functions on such vectors for softmax
  * and activations. Use them for loops in which they are faster than the one-lane functions of
- * vec.h, which the compiler vectorizes. In such loops, the vectors of vec16.h, which are wider than
- * a register, would be loaded and stored at every step.
+ * vec.h, which the compiler vectorizes. The vectors of vec16.h are not suitable for such loops:
+ * they are wider than a register, so the compiler would load and store them at every step.
  *
  * Each operation is one IEEE operation per lane, so the bits of a value do not depend on its lane.
  * The bits of fsdp_vec_fma() depend on the ISA, because its multiplication and addition are fused
