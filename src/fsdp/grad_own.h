@@ -14,7 +14,7 @@
  * stay in their memory, and backward adds later gradients to them.
  *
  * If one product computes the gradients of several parameters (Note [Joined products] in
- * src/autograd/joined_linear.h), they get adjacent memory, as they have in a gradient buffer. */
+ * src/autograd/joined_linear.h), these gradients get adjacent memory, as in a gradient buffer. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

@@ -14,8 +14,9 @@
  * src/comm/cards/exchange.h), its own part is whole, and the parts of the other ranks have room for
  * its rows only: rank r's mirror has the flags, the part of rank r, and the other parts in rank
  * order. In these parts, the rows of a parameter are contiguous and begin at
- * fsdp_param_grad.peer_offset. With N ranks this takes at most two instead of N times the memory of
- * the unit's gradients. A gradient that is a table takes the same room in all parts. */
+ * fsdp_param_grad.peer_offset. With N ranks, such a mirror takes at most twice the memory of the
+ * unit's gradients, instead of N times this memory. A gradient that is a table takes the same room
+ * in all parts. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

@@ -76,8 +76,8 @@ typedef struct fsdp_grad_own_rows {
                        most FSDP_MAX_SUMMED_TABLES */
 } fsdp_grad_own_rows;
 
-/* Find the rows of p that this rank sums in the tables of all ranks. The caller frees *own by
- * fsdp_grad_rows_drop_own(). */
+/* This rank sums some of the rows of p. Find these rows in the tables of all ranks. The caller
+ * frees *own by fsdp_grad_rows_drop_own(). */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
                                                     const fsdp_grad_parts *parts,
                                                     const fsdp_param *p, fsdp_grad_own_rows *own);

@@ -156,10 +156,11 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units but those that the caller holds (fsdp_unit_unshard()), including units that
- * wait for a backward that will not run. Kept units are resharded only if `also_kept` is true. A
- * unit is kept if it was requested (fsdp_unit_unshard_async()) or if keeps_after_backward is set.
- */
+/* Reshard all units, even units that wait for a backward, because that backward will not run. Units
+ * that the caller holds (fsdp_unit_unshard()) are not resharded. Kept units are resharded only if
+ * `also_kept` is true. A unit is kept if it was requested (fsdp_unit_unshard_async()) or if
+ * keeps_after_backward is set.
+ * */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -374,8 +375,8 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Return an error if a module already has too many hooks to get those of the unit. Call this before
- * any hook is added, so that either all hooks are added or none. */
+/* Return an error if a module has no room for the unit's hooks. Call this before any hook is added,
+ * so that either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)
