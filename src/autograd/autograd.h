@@ -37,12 +37,12 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* looked_up, lookups and read_whole describe how operations have read the leaf. The code that
-     * supplies the function `target` resets these three fields. looked_up: some operation has read
-     * only some of the rows (fsdp_op.reads_rows). lookups: the total number of rows that such
-     * operations have read. read_whole: some operation has read the whole leaf. With activation
-     * checkpointing, the forward of a checkpointed part already sets these fields, although nodes
-     * are recorded only when backward runs the part a second time. */
+    /* looked_up, lookups and read_whole describe how operations have read the leaf since these
+     * three fields were last reset. The code that supplies the function `target` resets them.
+     * looked_up: some operation has read only some of the rows (fsdp_op.reads_rows). lookups: the
+     * total number of rows that such operations have read. read_whole: some operation has read the
+     * whole leaf. With activation checkpointing, the forward of a checkpointed part already sets
+     * these fields, although nodes are recorded only when backward runs the part a second time. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run yet. This number includes
@@ -267,8 +267,8 @@ fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
  * call makes it fail. The tensor has no memory if values are not needed (Note [Early stop] in
  * early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Create a reference to `t` that the scope `outer` owns, so that `t` still exists when the scope in
- * which `t` was made is closed. */
+/* Create a reference to `t`, owned by the scope `outer`. So `t` still exists after the scope that
+ * made `t` is closed. */
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);

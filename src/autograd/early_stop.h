@@ -15,8 +15,8 @@
  * moments). When in doubt, the first run assumes that backward reads them. The first run counts all
  * operations that the second run counts, and perhaps more. So if the two runs count differently,
  * the second run stops too late rather than too early. If the second run computes something that
- * the first run did not compute, backward may need a tensor from after the stopping point, which
- * has no values. The second run then fails with an error.
+ * the first run did not compute, backward may need a tensor that is computed after the stopping
+ * point. Such a tensor has no values, so the second run then fails with an error.
  *
  * A part may contain calls of modules that have activation checkpointing of their own. Such
  * checkpointing takes effect only in the second run of the part. If a part contains such calls, its

@@ -53,7 +53,7 @@ typedef struct method {
     bool scales; /* true: float8_gemm() also divides by the scales */
 } method;
 
-/* Return k, the number of terms of each sum, of a product of codes. In the gradient of a weight,
+/* Each element of a product of codes is a sum of k terms. Return k. In the gradient of a weight,
  * the codes of both operands are transposed. Zeros are appended to transposed codes, so k is then
  * larger than p->k or equal to it, and p->k can be any number. */
 static int64_t k_of_codes(const product *p)
@@ -62,7 +62,7 @@ static int64_t k_of_codes(const product *p)
 }
 
 /* Return true if the device's kernels accept codes for this product. The meta device has no
- * kernels. For a plan, return true, as for a card that accepts codes. */
+ * kernels; for it, return true, as a plan assumes a card that accepts codes. */
 static bool accepts_codes(const fsdp_device *device, const product *p, bool scales)
 {
     static const float some_scale;
@@ -227,8 +227,8 @@ static bool start_product(fsdp_scope *s, const product *p, method how, const ope
 }
 
 /* Compute a product and divide it by the scales, and drop its operands. The scales of `a` are for
- * the rows of op(a), and the scales of `b` are for the columns of op(b), also if the operand is
- * transposed. */
+ * the rows of op(a), and the scales of `b` are for the columns of op(b). This is so even if an
+ * operand is transposed. */
 static void multiply(fsdp_scope *s, const product *p, method how, operand a, operand b)
 {
     const bool in_place =

@@ -38,9 +38,9 @@ typedef enum fsdp_phase {
     /* A further WRITE phase. It is for bytes that are computed from what the ranks of this host
      * wrote in the previous phase, or from what this rank read in the previous phase. A REWRITE
      * phase begins when the ranks of this host have ended the previous phase. It does not wait for
-     * ranks of other hosts. So there are two kinds of bytes that a rank may write: bytes that ranks
-     * of this host wrote, and bytes that no other rank has read or written since the last
-     * FSDP_PHASE_WRITE. No other rank may read or write these bytes in the REWRITE phase. */
+     * ranks of other hosts. So a rank may write only bytes that ranks of this host wrote, and bytes
+     * that no other rank has read or written since the last FSDP_PHASE_WRITE. No other rank may
+     * read or write these bytes in the REWRITE phase. */
     FSDP_PHASE_REWRITE
 } fsdp_phase;
 

@@ -247,7 +247,7 @@ void fsdp_group_release(fsdp_group *group);
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
 /* Post a failure: the process of world rank `accused` seems to be stopped, because it has been
  * silent for `silent_s` seconds. No effect if another failure was posted before. Return the error
- * that all ranks report, which is that of the first failure. */
+ * of the first failure, which all ranks report. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 /* If the process of world rank `peer` seems to be stopped, or its host cannot be reached, return
  * true. Set *stopped to the rank that the error message must name, and *silent_s to the time for

@@ -50,8 +50,7 @@ static int fewer(int a, int b)
 
 /* Return how many parts sum_parts() may sum in one call. A binary tree over the parts of two blocks
  * gives the same bits as adding the sums of the two blocks. If there are terms,
- * fsdp_grad_hosts_sum() computes the sum, and it accepts only one block.
- * */
+ * fsdp_grad_hosts_sum() computes the sum, and it accepts only one block. */
 static int parts_at_once(const sum_run *r)
 {
     return (r->has_terms ? 1 : 2) * r->block;

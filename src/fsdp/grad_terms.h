@@ -1,7 +1,7 @@
 /* Which gradients are added up inside a host before they cross to other hosts. The same happens
- * with cards: for ranks on cards, "host" in this file means a card, and the ranks of a host are the
- * ranks that share the memory of the card (fsdp_group_memory_ranks()). Sums are never rounded
- * between cards of one host.
+ * with cards: the ranks that share the memory of a card (fsdp_group_memory_ranks()) add up their
+ * gradients first. So for ranks on cards, read "card" for "host" in this file. But sums that go to
+ * another card of the same host are never rounded.
  *
  * Note [Sums of a host]. The ranks of a host share the memory of a buffer, so they can add up their
  * parts before anything is sent. Then one sum crosses the network instead of the part of each rank.

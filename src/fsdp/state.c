@@ -159,8 +159,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
 /* Reshard all units, even units that wait for a backward, because that backward will not run. Units
  * that the caller holds (fsdp_unit_unshard()) are not resharded. Kept units are resharded only if
  * `also_kept` is true. A unit is kept if it was requested (fsdp_unit_unshard_async()) or if
- * keeps_after_backward is set.
- * */
+ * keeps_after_backward is set. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);

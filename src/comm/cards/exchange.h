@@ -28,7 +28,7 @@ typedef struct fsdp_card_exchange {
      * that creates none has no state. Collective. NULL: nothing to set up. */
     fsdp_status (*open)(fsdp_group *group, const fsdp_device *device);
     void (*close)(fsdp_group *group); /* NULL: nothing to free. Accepts a group without state. */
-    /* Called when a buffer is created, after all ranks have created their mirrors: attach to the
+    /* Called when a buffer is created, after all ranks have created their mirrors: attach to those
      * mirrors of other ranks that this rank needs. `handles` [world_size] describe the mirrors.
      * NULL: nothing to attach to. */
     fsdp_status (*attach)(fsdp_group *group, fsdp_comm_device_memory *memory,
