@@ -62,7 +62,7 @@ static int64_t k_of_codes(const product *p)
 }
 
 /* Return true if the device's kernels accept codes for this product. The meta device has no
- * kernels; for it, return true, as a plan assumes a card that accepts codes. */
+ * kernels, and plans assume a card that accepts codes, so return true on meta. */
 static bool accepts_codes(const fsdp_device *device, const product *p, bool scales)
 {
     static const float some_scale;

@@ -66,8 +66,8 @@ static bool is_filtered(conversion *c, const char *path)
     return filtered;
 }
 
-/* Return true if torchao's automatic filter would leave out a weight [n, k]:
- * _auto_filter_for_tensorwise() and _auto_filter_for_rowwise(). */
+/* Return true if torchao's automatic filter would leave out a weight [n, k]. In torchao, the filter
+ * is _auto_filter_for_tensorwise() or _auto_filter_for_rowwise(). */
 static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
 {
     if (recipe == FSDP_FLOAT8_TENSORWISE)

@@ -16,12 +16,12 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step. Called at each forward of micro-step 0 that has gradients. If to_flush is set, an
- * earlier forward of this micro-step has run, and the gradients of that forward are still needed.
- * In this case, drop nothing. If to_flush is not set, drop the partial sums of a previous step that
- * did not end. If n_micro_steps is above 1, also drop the gradients that have accumulated without
- * communication. Otherwise keep them, because they may belong to the current step: a program that
- * does not set micro-steps passes micro_step 0 in every forward of a step. */
+/* Begin a step. Called when a forward with gradients begins, if its micro_step is 0. If to_flush is
+ * set, an earlier forward of this micro-step has run, and the gradients of that forward are still
+ * needed. In this case, drop nothing. If to_flush is not set, drop the partial sums of a previous
+ * step that did not end. If n_micro_steps is above 1, also drop the gradients that have accumulated
+ * without communication. Otherwise keep them, because they may belong to the current step: a
+ * program that does not set micro-steps passes micro_step 0 in every forward of a step. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;

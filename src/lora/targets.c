@@ -46,7 +46,7 @@ const char *const *fsdp_lora_default_targets(const fsdp_module *model)
 /* --- regular expressions --- */
 
 /* Compile an expression that must match a whole path. If `suffix` is true, it may also match only
- * the end of the path, from the character after some dot. */
+ * the end of a path, from the character after any of its dots. */
 static fsdp_status compile_whole(const char *field, const char *pattern, bool suffix,
                                  fsdp_regex **out)
 {
