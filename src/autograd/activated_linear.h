@@ -5,13 +5,13 @@
  * function, by w. a(x) is as large as x, and backward needs a(x) only for the gradient of w. So
  * forward does not keep a(x) (Note [Derived results] in derived.h), and backward computes it again,
  * for one part of the features at a time. Each part takes three steps. First, the product of dy
- * with w gives the gradient of the part of a(x). Second, one pass over this gradient, which is
- * still in the caches, overwrites it with the part of a(x). The same pass overwrites the saved x
- * with the gradient of x. Third, the product of dy with the part of a(x) gives the part's gradient
- * of w. So neither the whole a(x) nor the whole gradient of a(x) is ever in memory, and the
- * exponential that a(x) and its gradient need is computed once. Each element of a product is a sum
- * of terms. Parts never divide such a sum, so products with our own tiles (src/kernels/cpu/gemm.h)
- * give the same bits as without parts.
+ * with w gives the gradient of the part of a(x). Second, one pass reads this gradient, which is
+ * still in the caches, and writes the part of a(x) over it. The same pass writes the gradient of x
+ * over the saved x. Third, the product of dy with the part of a(x) gives the part's gradient of w.
+ * So neither the whole a(x) nor the whole gradient of a(x) is ever in memory, and the exponential
+ * that a(x) and its gradient need is computed once. Each element of a product is a sum of terms. No
+ * sum is split between two parts. So products with our own tiles (src/kernels/cpu/gemm.h) give the
+ * same bits as without parts.
  *
  * In forward, a(x) is usually computed as a whole. But if the layer is in a checkpointed part of
  * the model or has no backward, memory matters more than time. Then a(x) is computed for a part of

@@ -37,12 +37,12 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* looked_up, lookups and read_whole describe how operations have read the leaf since the code
-     * that supplies `target` last reset these three fields. looked_up: some operation has read only
-     * some of the rows (fsdp_op.reads_rows). lookups: the total number of rows that such operations
-     * have read. read_whole: some operation has read the whole leaf. With activation checkpointing,
-     * the forward of a checkpointed part already sets these fields, although nodes are recorded
-     * only when backward runs the part a second time. */
+    /* looked_up, lookups and read_whole describe how operations have read the leaf since these
+     * three fields were last reset. The code that supplies the function `target` resets them.
+     * looked_up: some operation has read only some of the rows (fsdp_op.reads_rows). lookups: the
+     * total number of rows that such operations have read. read_whole: some operation has read the
+     * whole leaf. With activation checkpointing, the forward of a checkpointed part already sets
+     * these fields, although nodes are recorded only when backward runs the part a second time. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run yet. This number includes
@@ -51,12 +51,13 @@ struct fsdp_grad_sink {
     int n_readers;
     /* One product can compute the gradients of several leaves (Note [Joined products] in
      * joined_linear.h) if these gradients are adjacent in memory. In the first of these leaves,
-     * n_joined is the number of the leaves; in all other leaves, n_joined is 0. The operation sets
-     * n_joined, then calls `target` of the leaves in order. */
+     * n_joined is the number of these leaves; in all other leaves, n_joined is 0. The operation
+     * sets n_joined, then calls `target` of the leaves in order. */
     int n_joined;
-    /* Set *dst to the tensor to which the caller must write a gradient of the leaf. If *beta is 0,
-     * this is the first gradient, and it overwrites the tensor. If *beta is 1, it is added to the
-     * tensor. For a parameter of a unit, the tensor is a place in the unit's gradient buffer. */
+    /* Set *dst to the tensor to which the caller must write a gradient of the leaf, and set *beta.
+     * If *beta is 0, the caller overwrites the tensor with this first gradient. If *beta is 1, the
+     * caller adds the gradient to the tensor. For a parameter of a unit, the tensor is a place in
+     * the unit's gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
     /* Get a table to which the caller adds gradients of only the rows `ids` [n] of the leaf. Row
      * padding_idx gets no gradient. If there is no such table, the function sets out->table to
@@ -134,15 +135,15 @@ typedef struct fsdp_op {
      * gradients. */
     bool continues;
     void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() is used */
-    /* True if forward already computes the gradients and backward only passes them on. When
-     * backward runs a checkpointed part a second time, it must then compute this operation, even if
-     * backward reads nothing else that this operation computes. */
+    /* True if forward already computes the gradients and backward only passes them on. The second
+     * run of a checkpointed part must always compute such an operation, even if backward reads
+     * nothing but the gradients. */
     bool has_gradients;
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the
      * right shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
-     * kernels. NULL: the result cannot be recomputed, so it is kept in memory until all operations
-     * that read it in backward have read it. */
+     * kernels. NULL: the result cannot be recomputed, so it is kept in memory until backward has
+     * run all operations that read it. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
@@ -196,9 +197,9 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* A leaf in `in` to whose target the operation has already written a gradient during forward.
-     * NULL if there is no such leaf. The gradient is correct only if backward later reaches the
-     * node; backward fails if it does not. */
+    /* One of the leaves in `in`: during forward, the operation has already written a gradient to
+     * the target of this leaf. NULL if there is no such leaf. The gradient is correct only if
+     * backward later reaches the node. If it does not, backward fails. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */
@@ -221,12 +222,13 @@ typedef struct fsdp_run {
     fsdp_tape *hidden_tape;
     /* A checkpointed part runs first in forward and a second time in backward. During the first
      * run, hidden_leaves is the list of the leaves that operations of the part have read so far.
-     * During the second run, expected_leaves contains those leaves of this list that the second run
-     * has not read yet. At other times, the pointer is NULL. */
+     * During the second run, expected_leaves is the list of the leaves that the first run has read
+     * and the second run has not read yet. At other times, these pointers are NULL. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
-    /* keeping: where a checkpointed part stores, during its first run, the results that it keeps.
-     * recalling: where the part finds these results during its second run. NULL: none. */
+    /* keeping: during the first run of a checkpointed part, the list to which its kept results are
+     * added. recalling: during the second run, the list from which these results are taken. NULL:
+     * none. */
     struct fsdp_kept *keeping, *recalling;
     /* Used for early stop (Note [Early stop] in early_stop.h). counting: the state of the
      * checkpointed part whose first run is in progress. stopping: the state of the part whose
@@ -253,9 +255,9 @@ struct fsdp_scope {
     size_t n_owned, cap_owned;
 };
 
-/* If the scope has failed because memory was missing (FSDP_ERR_NOMEM), add to the message the
- * module whose forward failed, unless the message already names a module: "forward of
- * decoder.block.3: ...". Each enclosing module calls this, the innermost first. */
+/* If the scope has failed because memory was missing (FSDP_ERR_NOMEM), prepend the module whose
+ * forward failed to the message: "forward of decoder.block.3: ...". No effect if the message
+ * already names a module. Each enclosing module calls this, the innermost first. */
 void fsdp_scope_name_module(fsdp_scope *s, const char *path);
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
 /* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or if the
@@ -265,8 +267,8 @@ fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
  * call makes it fail. The tensor has no memory if values are not needed (Note [Early stop] in
  * early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Create a reference to `t` that the scope `outer` owns, so that `t` still exists when the scope in
- * which `t` was made is closed. */
+/* Create a reference to `t`, owned by the scope `outer`. So `t` still exists after the scope that
+ * made `t` is closed. */
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
@@ -292,11 +294,10 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
  * is meta, or the second run of a checkpointed part has passed its stopping point (Note [Early
  * stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
-/* Operations call this before every product [m, k] x [k, n] of their shapes. On the meta device:
- * add the 2 m n k operations that a real run would compute at this point to
- * fsdp_device.product_flops. On other devices it is only for tests (src/trace/pace_testing.h). It
- * has no effect if a real run would compute no values at this point (Note [Early stop] in
- * early_stop.h). */
+/* Operations call this before every matrix product [m, k] x [k, n]. On the meta device, add the
+ * product's 2 m n k operations to fsdp_device.product_flops. On other devices, the call is used
+ * only by tests (src/trace/pace_testing.h). No effect if a real run would compute no values at this
+ * point (Note [Early stop] in early_stop.h). */
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {

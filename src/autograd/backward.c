@@ -80,11 +80,11 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
 }
 
 /* Some operations already write gradients of leaves during forward, to the tensors that
- * fsdp_grad_sink.target returns. Check the nodes of these operations: backward must reach all of
- * them, and the code that supplies `target` must not have dropped these gradients since
- * (fsdp_grad_sink.n_dropped). This check is made before any hook is called. The check depends
- * only on data that is the same on all ranks, so either all ranks fail or none does. A NULL
- * `reached` means that backward reaches no node. */
+ * fsdp_grad_sink.target returns. Fail if backward does not reach the nodes of all these operations,
+ * or if the code that supplies `target` has dropped one of these gradients
+ * (fsdp_grad_sink.n_dropped). This check is made before any hook is called. The check depends only
+ * on data that is the same on all ranks, so either all ranks fail or none does. A NULL `reached`
+ * means that backward reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)

@@ -91,11 +91,11 @@ static bool is_kept(const fsdp_op *op, uint64_t *products)
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the results in `latest` of the last item. This is done only when the results of another
- * operation are kept or, if there is no such operation, when the first run has ended. The reason
- * for the delay is that backward may not need the results of the last item, and only the end of the
- * first run shows whether it does. If backward does not need them, stash_last() drops the results
- * before it calls this function, so they are never written to the file. */
+/* Take the results that the last item still has in `latest`, and store them. This is called when
+ * the next results are kept, or when the first run has ended. It is not called earlier, because
+ * backward may not need the results of the part's last item, and only the end of the first run
+ * shows this. In that case, stash_last() drops the results before it calls this function, so they
+ * are never written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -194,8 +194,8 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 /* One input of a checkpointed part, in the form that the part's second run needs. */
 typedef struct inner_input {
     /* The leaf of the inner tape that collects the gradient of the input. NULL if the input needs
-     * no gradient, or if an earlier input is the same tensor, so that the leaf of the earlier input
-     * is used. */
+     * no gradient. Also NULL if an earlier input is the same tensor; then the leaf of the earlier
+     * input collects the gradients of both. */
     fsdp_tensor *leaf;
     fsdp_tensor *read; /* the tensor that is passed to the part in place of the input */
 } inner_input;

@@ -70,9 +70,9 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* Which inputs an operation saves may depend on which inputs need gradients, and the first run
-     * of a checkpointed part does not know that. So if the operation saves anything, assume that
-     * backward needs all inputs of the operation. */
+    /* Which inputs an operation saves may depend on which inputs need gradients. The first run of a
+     * checkpointed part does not know which inputs need gradients. So if the operation saves
+     * anything, assume that backward needs all inputs of the operation. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

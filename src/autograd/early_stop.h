@@ -15,8 +15,8 @@
  * moments). When in doubt, the first run assumes that backward reads them. The first run counts all
  * operations that the second run counts, and perhaps more. So if the two runs count differently,
  * the second run stops too late rather than too early. If the second run computes something that
- * the first run did not compute, backward may need a tensor from after the stopping point, which
- * has no values. The second run then fails with an error.
+ * the first run did not compute, backward may need a tensor that is computed after the stopping
+ * point. Such a tensor has no values, so the second run then fails with an error.
  *
  * A part may contain calls of modules that have activation checkpointing of their own. Such
  * checkpointing takes effect only in the second run of the part. If a part contains such calls, its
@@ -45,8 +45,9 @@ void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t 
 void fsdp_early_stop_end_first(fsdp_run *run);
 void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run);
 void fsdp_early_stop_end_second(fsdp_run *run);
-/* Count an operation, even if it has not computed values. fsdp_record() calls this. If two
- * operations share a node, their code calls this for the operation without a node of its own. */
+/* Count an operation, even if it has not computed values. fsdp_record() calls this. If one node
+ * serves two operations, fsdp_record() counts only one of them, and the code of the operations
+ * calls this for the other one. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
 /* Return true if the operation that was counted last is the last one whose values backward reads
  * (fsdp_early_stop.needed). Backward begins with the last operations, so it needs the result of

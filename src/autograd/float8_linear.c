@@ -53,15 +53,16 @@ typedef struct method {
     bool scales; /* true: float8_gemm() also divides by the scales */
 } method;
 
-/* Return k of the product of the codes. Transposed codes end with zeros. In the gradient of a
- * weight, the codes of both operands are transposed, so k can be any number. */
+/* Each element of a product of codes is a sum of k terms. Return k. In the gradient of a weight,
+ * the codes of both operands are transposed. Zeros are appended to transposed codes, so k is then
+ * larger than p->k or equal to it, and p->k can be any number. */
 static int64_t k_of_codes(const product *p)
 {
     return p->trans_a && !p->trans_b ? fsdp_float8_transposed_ld(p->k) : p->k;
 }
 
-/* Return true if the device's kernels accept codes for this product. On meta, no kernel can be
- * asked: a plan assumes a card that accepts them. */
+/* Return true if the device's kernels accept codes for this product. The meta device has no
+ * kernels, and plans assume a card that accepts codes, so return true on meta. */
 static bool accepts_codes(const fsdp_device *device, const product *p, bool scales)
 {
     static const float some_scale;
@@ -92,8 +93,8 @@ static method choose_method(fsdp_scope *s, const product *p)
 
 /* --- operands --- */
 
-/* A matrix that was cast to float8. `codes` are its codes (uint8), transposed if k was not its last
- * dimension, or the values of its codes in bfloat16. */
+/* A matrix that was cast to float8. `codes` contains either its codes (uint8) or, in bfloat16, the
+ * values of its codes. Codes are transposed if k was not the last dimension of the matrix. */
 typedef struct operand {
     fsdp_tensor *codes, *scales;
     bool borrowed_codes, borrowed_scales;
@@ -196,8 +197,9 @@ static operand input(fsdp_scope *s, method how, const float8_options *o, const f
 
 /* --- products --- */
 
-/* Start the product of the operands. `out` is the result of the product if how.scales is true, else
- * its sums. Return false if the scope has no kernels or fails. */
+/* Start the product of the operands. If how.scales is true, the kernel also divides by the scales,
+ * and writes the result to `out`. Otherwise it writes the sums to `out`, and the caller divides
+ * them by the scales. Return false if the scope has no kernels or fails. */
 static bool start_product(fsdp_scope *s, const product *p, method how, const operand *a,
                           const operand *b, fsdp_tensor *out)
 {
@@ -225,8 +227,8 @@ static bool start_product(fsdp_scope *s, const product *p, method how, const ope
 }
 
 /* Compute a product and divide it by the scales, and drop its operands. The scales of `a` are for
- * the rows of op(a), and the scales of `b` are for the columns of op(b), also if the operand is
- * transposed. */
+ * the rows of op(a), and the scales of `b` are for the columns of op(b). This is so even if an
+ * operand is transposed. */
 static void multiply(fsdp_scope *s, const product *p, method how, operand a, operand b)
 {
     const bool in_place =

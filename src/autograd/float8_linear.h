@@ -1,19 +1,19 @@
-/* A linear layer whose three products have float8 operands, as torchao's Float8Linear.
+/* A linear layer whose three products have float8 operands, as in torchao's Float8Linear.
  *
- * Note [Float8 products]. A product has five steps: the scales of both operands are computed from
- * their largest magnitudes, both operands are cast (Note [Float8 scales] in src/base/float8.h), the
- * codes are multiplied with sums in float32, and the sums are divided by both scales. So a value is
+ * Note [Float8 products]. A product has four steps. The scales of both operands are computed from
+ * their largest magnitudes. Both operands are cast (Note [Float8 scales] in src/base/float8.h). The
+ * codes are multiplied, with sums in float32. The sums are divided by both scales. So a value is
  * rounded only when it is cast and when the result is stored.
  *
  * Operands are the values of the codes in bfloat16, or the codes themselves on a card whose tensor
- * cores multiply float8: Note [Float8 codes on a card] in src/kernels/cuda/gemm_float8.c. Codes
- * need k, the dimension that is summed over, as the last dimension of both operands, so a matrix
- * whose rows are summed over is stored transposed. A product has codes if n and k are multiples of
- * FSDP_FLOAT8_MULTIPLE and the device accepts the shape. In the gradient of a weight, k is the
- * number of rows of x; there, zeros are appended to the rows of both transposed matrices. The
- * choice depends on the shape and on the card, not on values or addresses, so all ranks decide
- * alike. In the recipe tensorwise, a product of codes without a bias also divides by the scales, so
- * it has no sums to store.
+ * cores multiply float8: Note [Float8 codes on a card] in src/kernels/cuda/gemm_float8.c. k is the
+ * dimension that is summed over. With codes, k must be the last dimension of both operands, so a
+ * matrix whose rows are summed over is stored transposed. A product has codes if n and k are
+ * multiples of FSDP_FLOAT8_MULTIPLE and the device accepts the shape. In the gradient of a weight,
+ * k is the number of rows of x, which need not be such a multiple. So zeros are appended to the
+ * rows of both transposed matrices. Whether a product has codes depends on the shape and on the
+ * card, not on values or addresses, so all ranks decide alike. In the recipe tensorwise, a product
+ * of codes without a bias also divides by the scales, so it has no sums to store.
  *
  * The scales of the recipes, where T is the number of rows of x, and D and N are the numbers of
  * features in and out. gw_hp is short for rowwise_with_gw_hp. Operands with the mark (e5m2) are

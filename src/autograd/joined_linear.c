@@ -63,8 +63,8 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
 }
 
 /* Return n gradients [rows, width] as one matrix [rows, n * width]. Usually attention has already
- * written them as columns of one matrix; otherwise copy them to a new one. Where grad_out[i] is
- * NULL, because nothing has read result i, its gradient is 0. */
+ * written them as columns of one matrix; otherwise copy them to a new one. If nothing has read
+ * result i, grad_out[i] is NULL, and gradient i is 0. */
 static fsdp_tensor *joined(fsdp_scope *s, fsdp_tensor *const *grad_out, int n, int64_t rows,
                            int64_t width, fsdp_dtype dtype)
 {

@@ -35,7 +35,7 @@ void fsdp_split_columns(fsdp_scope *s, fsdp_tensor *x, int n, fsdp_tensor **out)
 /* Return true if t[0] to t[n - 1] are matrices of the same shape and dtype, and adjacent column
  * blocks of one tensor, as fsdp_joined_linear() returns them. */
 bool fsdp_are_joined_columns(fsdp_tensor *const *t, int n);
-/* Create n matrices of the given shape: if `joined` is true, as adjacent column blocks of one new
- * tensor, otherwise as n contiguous tensors. If the scope fails, all out[i] are NULL. */
+/* Create n matrices of the given shape. If `joined` is true, they are adjacent column blocks of one
+ * new tensor. Otherwise they are n contiguous tensors. If the scope fails, all out[i] are NULL. */
 void fsdp_new_columns(fsdp_scope *s, fsdp_dtype dtype, const int64_t shape[2], int n, bool joined,
                       fsdp_tensor **out);

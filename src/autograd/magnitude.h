@@ -26,8 +26,8 @@ typedef struct fsdp_adapted_weight {
     bool transposed;
 } fsdp_adapted_weight;
 
-/* Return the norms of the N rows of the weight, or of its N columns if weight->transposed is true:
- * a tensor [N] of float32, through which no gradient flows. */
+/* Return the norms of the N rows of the weight or, if weight->transposed is true, of its N columns.
+ * The result is a tensor [N] of float32. No gradient flows through it. */
 fsdp_tensor *fsdp_weight_norm(fsdp_scope *s, const fsdp_adapted_weight *weight);
 /* Return x [T, N] with column j multiplied by magnitudes[j] / norms[j], plus the bias. `magnitudes`
  * and `bias` (NULL: none) are [N] and have the dtype of x. norms [N] is float32 and a constant. A

@@ -1,8 +1,8 @@
-/* Losses for a classification head, which has so few classes that all logits fit in memory: softmax
- * cross-entropy for class labels, and mean squared error or binary cross-entropy for targets that
- * are numbers. Backward computes d_logits from the saved logits, so the loss may have any gradient.
- * This is different from the loss over a vocabulary (ops_loss.c), whose gradient must be 1. Legend:
- * T rows, V classes or labels. */
+/* Losses for a classification head: softmax cross-entropy for class labels, and mean squared error
+ * or binary cross-entropy for targets that are numbers. There are few classes, so all logits fit in
+ * memory. Backward computes d_logits from the saved logits, so the loss may have any gradient. This
+ * is different from the loss over a vocabulary (ops_loss.c), whose gradient must be 1. Legend: T
+ * rows, V classes or labels. */
 #include "src/autograd/ops.h"
 
 #include <string.h>

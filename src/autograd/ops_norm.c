@@ -1,8 +1,8 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
  * 2016). Backward may recompute their results instead of keeping them (Note [Derived results] in
  * derived.h). This may happen in the backward of another unit, while the weights of the norm are
- * not gathered. So a node saves copies of the weights, unless another storage keeps the same values
- * until then (fsdp_storage.lasting). */
+ * not gathered. So a node saves copies of the weights. It saves no copies if another storage keeps
+ * the same values until backward (fsdp_storage.lasting). */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 

@@ -59,9 +59,9 @@ static bool check_pair(fsdp_scope *s, const char *op, fsdp_tensor *x, const char
 
 /* Return a tensor for x + y. The result uses x's memory only if in_place is true and the second run
  * of a checkpointed part is in progress. In other runs, using x's memory would not lower the peak
- * of memory. In one measurement, it even raised the peak by 39 MiB (bert-base, bf16): a sum is kept
- * until backward, and x's memory would otherwise have been used again for the results of matrix
- * products. */
+ * of memory. In one measurement, it even raised the peak by 39 MiB (bert-base, bf16). The reason is
+ * that a sum is kept until backward. If the sum has memory of its own, x's memory can be used again
+ * for the results of matrix products. */
 static fsdp_tensor *sum_result(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *y, bool in_place)
 {
     return in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)

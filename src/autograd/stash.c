@@ -107,8 +107,8 @@ static uint64_t end_of_file(const fsdp_activation_offload *offload)
     return (last->offset + last->bytes + FILE_ALIGN - 1) / FILE_ALIGN * FILE_ALIGN;
 }
 
-/* Set *data to the memory from which a request will write the item to the file or into which it
- * will read it. Set *after to the event for which the request must wait. */
+/* A request writes the item to the file or reads it from the file. Set *data to the memory that the
+ * request uses, and set *after to the event for which the request must wait. */
 static fsdp_status memory_of_request(fsdp_stashed *item, void **data, fsdp_event **after)
 {
     *after = NULL;

@@ -66,8 +66,9 @@ static int status_at(const unsigned char *records, size_t record, int i)
 
 /* Exchange the status and the data of all ranks. `records` has space for world_size + 1 records of
  * `record` bytes each. The last record is the one that this rank sends. The first world_size
- * records receive those of all ranks. Messages are exchanged only if a rank has failed, because the
- * messages of thousands of ranks are many bytes. */
+ * records are filled with the records that the ranks have sent. Error messages are not part of a
+ * record, because thousands of them are many bytes. They are exchanged only if a rank has
+ * failed. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {

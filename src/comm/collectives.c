@@ -13,8 +13,8 @@
 /* ---- chunks ---- */
 
 /* Values of fsdp_phase_record.detail for two collectives, so that ranks find out if they call
- * different functions. A reduction has its operation there, a broadcast its root, and any other
- * collective 0. */
+ * different functions. In a reduction, this field contains the operation. In a broadcast, it
+ * contains the root. In any other collective, it is 0. */
 enum {
     GATHER_TO_RANK_0 = 1, /* fsdp_gather() */
     EXCHANGE_PIECES = 2   /* fsdp_exchange_pieces() */
@@ -140,8 +140,8 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
     if (group->ops->without_peers)
         return group->rank == root ? FSDP_OK : error_without_peers("broadcast");
     size_t done = 0;
-    /* Run at least one round, even for 0 bytes. Only in a phase do ranks find out that they have
-     * passed different sizes. */
+    /* Run at least one round, even for 0 bytes. If ranks have passed different sizes, they find
+     * this out when they begin a phase. */
     do {
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));

@@ -38,9 +38,9 @@ typedef enum fsdp_phase {
     /* A further WRITE phase. It is for bytes that are computed from what the ranks of this host
      * wrote in the previous phase, or from what this rank read in the previous phase. A REWRITE
      * phase begins when the ranks of this host have ended the previous phase. It does not wait for
-     * ranks of other hosts. So there are two kinds of bytes that a rank may write: bytes that ranks
-     * of this host wrote, and bytes that no other rank has read or written since the last
-     * FSDP_PHASE_WRITE. No other rank may read or write these bytes in the REWRITE phase. */
+     * ranks of other hosts. So a rank may write only bytes that ranks of this host wrote, and bytes
+     * that no other rank has read or written since the last FSDP_PHASE_WRITE. No other rank may
+     * read or write these bytes in the REWRITE phase. */
     FSDP_PHASE_REWRITE
 } fsdp_phase;
 
@@ -115,9 +115,9 @@ void fsdp_phase_wrote_for(fsdp_shared_buffer *buffer, int reader, size_t offset,
  * send the bytes that this rank has declared (fsdp_phase_wrote()) to their readers on other cards.
  * Return true if the caller must wait for its kernels before it ends the phase. */
 bool fsdp_phase_send(fsdp_shared_buffer *buffer);
-/* Return true if the bytes of other ranks arrive in the stream of this rank's kernels, and so
- * perhaps only after the READ phase has begun. Host code must then wait for the kernels before it
- * reads these bytes. */
+/* Return true if the bytes of other ranks arrive in the stream of this rank's kernels. These bytes
+ * may arrive after the READ phase has begun. So host code must wait for the kernels before it reads
+ * them. */
 bool fsdp_phase_arrives_late(const fsdp_shared_buffer *buffer);
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);

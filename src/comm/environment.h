@@ -1,6 +1,6 @@
-/* Environment variables that ranks read when they join a job: those in which launchers other than
- * `fsdp launch` (mpirun, mpiexec, srun) give each process its rank, and those that say for how long
- * ranks wait. Variables for other purposes are read where they are used. */
+/* Environment variables that ranks read when they join a job. Some are set by launchers other than
+ * `fsdp launch` (mpirun, mpiexec, srun) and contain the rank of the process. Others say for how
+ * long ranks wait. Variables for other purposes are read where they are used. */
 #pragma once
 #include <stdint.h>
 
@@ -19,7 +19,8 @@ enum {
 };
 
 /* The known launchers, in order: a process belongs to the first launcher whose variables are set.
- * The order matters, because mpirun of Open MPI also sets PMIX_RANK. */
+ * The order matters: mpirun of Open MPI, for example, sets its own variables and also PMIX_RANK,
+ * which srun sets, too. */
 extern const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS];
 
 /* Set *value to the number in the environment variable `name`. Return false if the variable is not
@@ -31,8 +32,9 @@ bool fsdp_environment_number(const char *name, int64_t *value);
  * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
 FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
 /* Return for how long a rank of another host may be silent, if a rank of this host may be silent
- * for `stall_s` seconds. This is longer, so that a network may fail for a short time: if a cable is
- * unplugged for 2 s, TCP sends the lost packets again 3 s after it first sent them. */
+ * for `stall_s` seconds. The result is larger than `stall_s`, because a network may fail for a
+ * short time: if a cable is unplugged for 2 s, TCP sends the lost packets again 3 s after it first
+ * sent them. */
 static inline double fsdp_remote_stall_s(double stall_s)
 {
     return 1.5 * stall_s;

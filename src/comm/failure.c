@@ -39,9 +39,9 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 {
     if (!group->control)
         return true;
-    /* If the last fsdp_agree() returned the failure of a peer, group->culprit says which peer. The
-     * failure that is posted then has this peer as its `rank`, although this rank posts it. So
-     * `rank` is the same, no matter which rank posts the failure first. */
+    /* If the last fsdp_agree() returned the failure of a peer, group->culprit says which peer. In
+     * that case, `rank` in the posted failure is this peer, not the rank that posts it. So `rank`
+     * is the same, no matter which rank posts the failure first. */
     const int own = fsdp_group_world_rank(group, group->rank);
     int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
     fsdp_comm_failure failure = {.rank = rank,

@@ -6,12 +6,12 @@
 #include <fsdp/base.h>
 
 /* Create a close-on-exec memfd of `bytes` bytes, whose size can never change. All of its memory is
- * allocated now. So a lack of memory causes FSDP_ERR_NOMEM here instead of SIGBUS later. `what`
- * begins error messages. */
+ * allocated now. So a lack of memory causes FSDP_ERR_NOMEM here instead of SIGBUS later. Error
+ * messages begin with `what`. */
 FSDP_MUST_CHECK fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *fd);
 /* Do what fsdp_memfd_create() does, but let the kernel allocate each page when it is first written.
- * Use this for memory of which a part is never written. Return FSDP_ERR_NOMEM if less than `least`
- * bytes are available now. If memory runs out later, the kernel kills processes. */
+ * Use this if some pages are never written. Return FSDP_ERR_NOMEM if less than `least` bytes are
+ * available now. If memory runs out later, the kernel kills processes. */
 FSDP_MUST_CHECK fsdp_status fsdp_memfd_create_sparse(const char *what, size_t bytes, size_t least,
                                                      int *fd);
 /* Map all `bytes` of a memfd with MAP_SHARED, for reading and writing. */

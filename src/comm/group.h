@@ -11,10 +11,11 @@ typedef struct fsdp_comm_memory {
     void *handle; /* private to the transport */
 } fsdp_comm_memory;
 
-/* A message in the scratch buffer about memory that the first rank of each host creates. It
- * describes the memory to the other ranks of the host. They answer with offers in which only
- * `status` and `message` are set. If each rank creates a mirror on its own card, all ranks make
- * offers, with `on_device`. */
+/* A message in the scratch buffer about the memory of a new buffer. The first rank of each host
+ * creates the memory, and its offer describes the memory to the other ranks of the host. They
+ * answer with offers in which only `status` and `message` are set. If each rank also creates memory
+ * on its own card (Note [Several cards] in cards/exchange.h), every rank sets `on_device` in its
+ * offer. */
 typedef struct fsdp_comm_offer {
     /* The result of creating the memory. In the answer to an offer: the result of mapping it. */
     int32_t status;
@@ -246,11 +247,11 @@ void fsdp_group_release(fsdp_group *group);
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
 /* Post a failure: the process of world rank `accused` seems to be stopped, because it has been
  * silent for `silent_s` seconds. No effect if another failure was posted before. Return the error
- * that all ranks report, which is that of the first failure. */
+ * of the first failure, which all ranks report. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 /* If the process of world rank `peer` seems to be stopped, or its host cannot be reached, return
- * true. Set *stopped to the rank that must be named, and *silent_s to the time for which it has
- * been silent. */
+ * true. Set *stopped to the rank that the error message must name, and *silent_s to the time for
+ * which that rank has been silent. */
 bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s);
 
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);

@@ -89,8 +89,9 @@ static fsdp_status create_on_device(const request *r, fsdp_comm_offer *offer)
     return FSDP_OK;
 }
 
-/* Create the part of the buffer's memory that this rank creates. `is_root` is true on the first
- * rank of each host. */
+/* Create the memory that this rank contributes to the buffer. The first rank of each host
+ * (`is_root`) creates the host memory, and the device memory unless there are mirrors. If there are
+ * mirrors, each rank creates its own. */
 static fsdp_status create_memory(const request *r, bool is_root, fsdp_comm_offer *offer)
 {
     if (is_root && (host_bytes(r) || !r->device))
@@ -288,9 +289,9 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
     return fsdp_shared_buffer_create_on(group, NULL, bytes, buffer);
 }
 
-/* Discard all bytes but the first `keep` of each part. There is one part for each rank of this
- * host, because these ranks account for the memory. Only whole pages are discarded, and a page that
- * belongs to two parts is kept. */
+/* Discard all bytes except the first `keep` bytes of each part. Each rank of this host accounts for
+ * one part of the memory. Only whole pages are discarded, and a page that belongs to two parts is
+ * kept. */
 static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

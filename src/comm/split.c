@@ -44,10 +44,10 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* Where this rank's new group is, in the sorted choices and in memory. The ranks of the group are
- * those that made the choices from choices[first] to choices[first + ranks - 1]. `ranks` is 0 if
- * this rank is in no new group. One buffer of `total` bytes contains the scratch buffers of all new
- * groups. In this buffer, the scratch buffer of this rank's group begins at `offset`. */
+/* Where this rank's new group is, in the sorted choices and in memory. The new group consists of
+ * the ranks that made choices[first] to choices[first + ranks - 1]. `ranks` is 0 if this rank is in
+ * no new group. One buffer of `total` bytes contains the scratch buffers of all new groups. In this
+ * buffer, the scratch buffer of this rank's group begins at `offset`. */
 typedef struct place {
     int first, ranks;
     size_t offset, total;

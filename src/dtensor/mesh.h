@@ -20,8 +20,8 @@ typedef struct fsdp_tensor_spec {
     int64_t shape[FSDP_MAX_DIMS]; /* the global shape */
 } fsdp_tensor_spec;
 
-/* Set `shape` to the shape that this rank's part of the tensor has if only the first `dims`
- * dimensions of the mesh divide the tensor, and the other dimensions are Replicate. */
+/* Suppose that only the first `dims` dimensions of the mesh divide the tensor, and the other
+ * dimensions are Replicate. Set `shape` to the shape of this rank's part of the tensor. */
 void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape);
 /* Suppose that a tensor dimension of `size` entries is divided among the ranks along mesh dimension
  * d. Set [*begin, *end) to the entries of the rank whose coordinate along mesh dimension d is

@@ -240,9 +240,9 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* Change the placements of `t` from those of the spec `from` to those of the spec `to`, on mesh
- * dimension `first` and on all later mesh dimensions. Set *out to the result. If a step was needed,
- * the result is a new tensor without a spec. Otherwise it is `t` itself. */
+/* `t` has the placements of the spec `from`. On mesh dimension `first` and on all later mesh
+ * dimensions, change them to the placements of the spec `to`. Set *out to the result. If a step was
+ * needed, the result is a new tensor without a spec. Otherwise it is `t` itself. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {

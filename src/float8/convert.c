@@ -1,5 +1,6 @@
 /* Chooses the layers whose products are computed in float8. src/autograd/float8_linear.h explains
- * how the products are computed, and src/fsdp/storage_float8.c how the weights are gathered. */
+ * how the products are computed. src/fsdp/storage_float8.c explains how the weights are
+ * gathered. */
 #include <fsdp/float8.h>
 
 #include <string.h>
@@ -22,9 +23,10 @@ typedef struct conversion {
     bool *matched;      /* [n_filter_fqns] item i is true if some path contains text i */
     bool filters_small; /* filter_fqns has the text of the automatic filter */
     size_t n_converted;
-    /* n_linear: number of linear layers other than the head. The others: how many of these layers
-     * were left out by filter_fqns or filter_first_and_last (n_filtered), because an extent is not
-     * a multiple of MULTIPLE (n_odd), or by the automatic filter (n_small). */
+    /* n_linear: number of linear layers, without the head. The other fields count those of these
+     * layers that are not converted. n_filtered: left out by filter_fqns or filter_first_and_last.
+     * n_odd: left out because an extent is not a multiple of MULTIPLE. n_small: left out by the
+     * automatic filter. */
     size_t n_linear, n_filtered, n_odd, n_small;
 } conversion;
 
@@ -64,8 +66,8 @@ static bool is_filtered(conversion *c, const char *path)
     return filtered;
 }
 
-/* Return true if torchao's automatic filter would leave out a weight [n, k]:
- * _auto_filter_for_tensorwise() and _auto_filter_for_rowwise(). */
+/* Return true if torchao's automatic filter would leave out a weight [n, k]. In torchao, the filter
+ * is _auto_filter_for_tensorwise() or _auto_filter_for_rowwise(). */
 static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
 {
     if (recipe == FSDP_FLOAT8_TENSORWISE)
@@ -73,8 +75,8 @@ static bool is_small(fsdp_float8_recipe recipe, int64_t n, int64_t k)
     return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
 }
 
-/* DoRA multiplies the product of the weight and that of the adapter by the same factors, in a
- * function that has no float8 products: fsdp_adapter_apply(). */
+/* In DoRA, fsdp_adapter_apply() computes the product of the weight and the product of the adapter,
+ * and multiplies both by the same factors. This function computes no float8 products. */
 static fsdp_status refuse_dora(const char *path)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,

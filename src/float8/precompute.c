@@ -1,4 +1,4 @@
-/* Computes the scales of all weights of a model that are gathered in float8; see Note [Float8
+/* In a model, computes the scales of all weights that are gathered in float8; see Note [Float8
  * all-gather] in src/fsdp/storage_float8.c. */
 #include <fsdp/float8.h>
 

@@ -54,9 +54,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_buffer_begin(fsdp_buffer *buffer, fsdp_phase ph
 void fsdp_buffer_wrote(fsdp_buffer *buffer, int reader, size_t offset, size_t bytes);
 /* See fsdp_phase_wrote_for(). */
 void fsdp_buffer_wrote_for(fsdp_buffer *buffer, int reader, size_t offset, size_t to, size_t bytes);
-/* In a READ phase, copy `bytes` bytes that the ranks have written from the buffer to `dst` in host
- * memory. `src` is their address in the buffer, whose data is in memory that the host cannot read.
- * Waits for this rank's kernels only if fsdp_phase_arrives_late() is true for the buffer. */
+/* Call this in a READ phase of a buffer whose data is in memory that the host cannot read. Copy
+ * `bytes` bytes from the address `src` in the buffer to `dst` in host memory. The ranks have
+ * written these bytes in the WRITE phase. Wait for this rank's kernels only if
+ * fsdp_phase_arrives_late() is true for the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_to_host(const fsdp_buffer *buffer, void *dst,
                                                 const void *src, size_t bytes);
 void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */
@@ -74,9 +75,9 @@ typedef struct fsdp_pool {
     size_t n, cap;
 } fsdp_pool;
 
-/* Take a free buffer that has at least `bytes` bytes and at most twice as many. Buffers that have
- * lost no memory to a trim are preferred, and among them the smallest. If no free buffer has such a
- * size, create one. Collective if the pool has a group. */
+/* Take a free buffer that has at least `bytes` and at most 2 * `bytes` bytes. Prefer buffers that
+ * have lost no memory to a trim, then smaller buffers. If no free buffer has such a size, create
+ * one. Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer);
 /* Discard memory of free buffers until all buffers of the `n` pools, including those in use,

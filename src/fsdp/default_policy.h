@@ -8,9 +8,9 @@
  * fsdp_model_info.block_classes. The policy stores the pointer `block_classes`, so the variable
  * must exist as long as the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set those controls of the units for which fsdp_fully_shard_options has no field, such as
- * unshard_in_backward. The policy cannot set these controls when it makes the units. Call this
- * after the units are made. */
+/* Some controls of units, such as unshard_in_backward, have no field in fsdp_fully_shard_options.
+ * So the policy cannot set these controls when it makes the units. Set them now. Call this after
+ * the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

@@ -154,8 +154,9 @@ static char *describe(const fsdp_module *m, fsdp_print_form form)
     return fsdp_str_take(&text);
 }
 
-/* Return the number of consecutive children, beginning with child `first`, whose text is `text`. As
- * in torch, only children of a ModuleList are combined. For other modules, return 1. */
+/* Child `first` has the text `text`. Return the number of children in a row, from child `first` on,
+ * that have this text. As in torch, only children of a ModuleList are combined. For other modules,
+ * return 1. */
 static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
                           fsdp_print_form form)
 {

@@ -2,7 +2,8 @@
 #pragma once
 #include <fsdp/fsdp.h>
 
-/* Do what fsdp_options_from_environment() does. If `has_precision` is true, an argument of the
- * caller says the precision: ACCELERATE_MIXED_PRECISION is not read, and mp_policy is {0}. */
+/* Do what fsdp_options_from_environment() does. If `has_precision` is true, the caller gets the
+ * precision from an argument. In this case, do not read ACCELERATE_MIXED_PRECISION, and set
+ * mp_policy to {0}. */
 FSDP_MUST_CHECK fsdp_status fsdp_environment_read(bool has_precision,
                                                   fsdp_environment_options *environment);

@@ -135,9 +135,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* If b has posted gradients since this function was last called for b, begin to send them, and make
- * b the last of fsdp_comm_context.in_flight. Do the next stage of the reduce of all other buffers
- * in this list. Usually this is the last stage of the buffer that was posted before b. */
+/* If b has posted gradients since the last call of this function for b, begin to send them, and
+ * move b to the end of the list fsdp_comm_context.in_flight. Then do the next stage of the reduce
+ * of each other buffer in the list. Usually the list has one other buffer, which was posted before
+ * b, and this is the last stage of its reduce. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Complete the reduce of all buffers in fsdp_comm_context.in_flight. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm);

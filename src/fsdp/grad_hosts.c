@@ -53,9 +53,9 @@ static fsdp_dtype dtype_of(const fsdp_grad_buffer *b, const fsdp_grad_source *so
     return fsdp_grad_term_dtype(b->context, source->parts->group);
 }
 
-/* Return the address of element `at` of run `run` of the slice, in the part of rank `part`. An
- * element has `bytes` bytes. Whatever `bytes` is, the run begins where a run of float32 elements
- * would begin. */
+/* Return the address of an element in the part of rank `part`: element `at` of run number `run` of
+ * the slice. An element has `bytes` bytes. The run begins at the same address for any `bytes`:
+ * where a run of float32 elements would begin. */
 static char *element(const fsdp_grad_buffer *b, const fsdp_grad_source *source, int part,
                      int64_t run, int64_t at, size_t bytes)
 {
@@ -73,9 +73,9 @@ typedef struct term {
     int64_t chunk_numel;
 } term;
 
-/* Add up elements [at, at + n) of a run. A rounded sum is smaller than the elements that were added
- * up, and is stored where they are or before them. So it does not overwrite elements that are still
- * to be added. */
+/* Add up elements [at, at + n) of a run. A rounded sum takes fewer bytes than a float32 element,
+ * and is stored at the place of the elements that were added up, or before it. So it does not
+ * overwrite elements that are still to be added. */
 static void add_up_elements(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                             const term *t, int64_t run, int64_t at, int64_t n)
 {

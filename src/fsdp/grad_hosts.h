@@ -12,9 +12,9 @@ void fsdp_grad_piece(int64_t numel, int n, int i, int64_t *begin, int64_t *end);
  * of each part. The result is the average over all ranks. */
 uint64_t fsdp_grad_hosts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                int64_t numel);
-/* Call this in the REWRITE phase: for each term of this host, add up the source's slice over the
- * parts of the term, store the sum, and declare with fsdp_buffer_wrote() that rank `reader`, or
- * every rank (FSDP_ALL_READERS), reads the sum. No other rank may call this for the same elements.
+/* Call this in the REWRITE phase. For each term of this host, add up the source's slice over the
+ * parts of the term, and store the sum. Declare with fsdp_buffer_wrote() that rank `reader` (or
+ * every rank: FSDP_ALL_READERS) reads the sum. No other rank may call this for the same elements.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_hosts_add_up(const fsdp_grad_buffer *b,
                                                    const fsdp_grad_source *source, int reader);

@@ -106,8 +106,8 @@ static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts
 }
 
 /* Add up this rank's pieces of all parameters over the lanes of this host. If each rank reads only
- * one piece, these are the pieces of all ranks that have the same local rank as this rank. If all
- * ranks read all rows, it is one piece of each parameter. */
+ * one piece, this rank adds up the pieces of all ranks that have the same local rank as this rank.
+ * If all ranks read all rows, this rank adds up one piece of each parameter. */
 static fsdp_status add_up_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
     const int local = fsdp_group_memory_ranks(lanes->group, b->context->device);
@@ -202,8 +202,8 @@ static fsdp_status add_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, 
 
 /* --- exchanging the sums of pieces --- */
 
-/* Copy piece `i` of p's newest sum to the buffer or, if `to_buffer` is false, from the buffer to
- * the sum. */
+/* If `to_buffer` is true, copy piece `i` of p's newest sum to the buffer. Otherwise copy this piece
+ * from the buffer to the sum. */
 static void copy_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p,
                        int i, bool to_buffer)
 {

@@ -2,19 +2,20 @@
  *
  * Note [Gradients of one rank]. A rank that shares gradients with no other rank has no gradient
  * buffer. Backward writes each whole gradient to memory of its own (fsdp_param_grad.whole). This is
- * already the sum of the micro-step over all ranks. So no gradient is copied: its memory becomes
- * the parameter's gradient or a sum of micro-steps. If such a gradient or sum exists already, the
- * new gradient is added to it, and its memory is released. The results have the same bits as with
- * any other number of ranks (Note [Same bits at any world size] in grad_sums.h).
+ * already the sum of the micro-step over all ranks. So no gradient is copied: the memory of a new
+ * gradient becomes the parameter's gradient or a sum of micro-steps. If such a gradient or sum
+ * exists already, the new gradient is added to it, and the memory of the new gradient is released.
+ * The results have the same bits as with any other number of ranks (Note [Same bits at any world
+ * size] in grad_sums.h).
  *
- * This step is called handing over a gradient (fsdp_grad_hand_over()). It is done when the gradient
- * is complete (Note [Sections] in grad_buffer.h) and the next gradient of the group arrives. If the
+ * This is called handing over a gradient (fsdp_grad_hand_over()). It is done when the gradient is
+ * complete (Note [Sections] in grad_buffer.h) and the next gradient of the group arrives. If the
  * memory of the gradient was released, the next gradient can use it. The remaining gradients are
  * handed over when the group posts its gradients. While the group does not communicate, gradients
  * stay in their memory, and backward adds later gradients to them.
  *
  * If one product computes the gradients of several parameters (Note [Joined products] in
- * src/autograd/joined_linear.h), they get adjacent memory, as they have in a gradient buffer. */
+ * src/autograd/joined_linear.h), these gradients get adjacent memory, as in a gradient buffer. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

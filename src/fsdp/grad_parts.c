@@ -41,8 +41,9 @@ fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer
                              .is_split = b->context->shard_group != NULL};
 }
 
-/* Return how many bytes of the parts of other hosts the ranks of this host read. Other hosts may
- * have another number of terms than this host, so the result is the average of all hosts. */
+/* The ranks of this host read some bytes of the parts that belong to ranks of other hosts. Return
+ * the number of these bytes. Other hosts may have another number of terms than this host, so the
+ * result is the average of all hosts. */
 static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
@@ -54,9 +55,9 @@ static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *
 }
 
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
- * host. Pages of host memory that no rank uses do not exist. So on meta, unless it plans for cards,
- * count the parts of the ranks on this host, and of the other parts only what these ranks read: see
- * Note [Memory on several hosts] in src/comm/shm.h. */
+ * host. Pages of host memory that no rank uses do not exist. So on meta, unless the plan is for
+ * cards, count the whole parts of the ranks on this host. In the other parts, count only the bytes
+ * that the ranks on this host read: see Note [Memory on several hosts] in src/comm/shm.h. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);

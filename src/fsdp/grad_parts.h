@@ -14,8 +14,9 @@
  * src/comm/cards/exchange.h), its own part is whole, and the parts of the other ranks have room for
  * its rows only: rank r's mirror has the flags, the part of rank r, and the other parts in rank
  * order. In these parts, the rows of a parameter are contiguous and begin at
- * fsdp_param_grad.peer_offset. With N ranks this takes at most two instead of N times the memory of
- * the unit's gradients. A gradient that is a table takes the same room in all parts. */
+ * fsdp_param_grad.peer_offset. With N ranks, such a mirror takes at most twice the memory of the
+ * unit's gradients, instead of N times this memory. A gradient that is a table takes the same room
+ * in all parts. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
@@ -75,7 +76,7 @@ bool fsdp_grad_parts_are_rows(const fsdp_grad_parts *parts, int rank);
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
 /* Check that all ranks have gradients of the same parameters and, in a section, that these
  * gradients arrived in the same order. If not, all ranks get FSDP_ERR_COMM. The message names a
- * parameter in which ranks differ. */
+ * parameter for which the ranks differ. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
 /* What fsdp_grad_parts_sum() sums: elements [begin, begin + n) of this rank's rows, over the parts
@@ -85,7 +86,7 @@ typedef struct fsdp_grad_range {
     int64_t begin, n;
 } fsdp_grad_range;
 
-/* Sum a range of the source's slice, and store the sum multiplied by `scale` in to [range->n]. The
- * kernel tree_sum adds the parts in a binary tree. Do not call this on meta. */
+/* Sum a range of the source's slice, multiply the sum by `scale`, and store it in `to` [range->n].
+ * The kernel tree_sum adds the parts in a binary tree. Do not call this on meta. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                          const fsdp_grad_range *range, float *to, float scale);

@@ -65,7 +65,7 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
 /* Return how many bytes of p's list and table this rank sends to other hosts, if every lookup finds
  * a different row. */
 uint64_t fsdp_grad_rows_sent_bytes(const fsdp_grad_parts *parts, const fsdp_param *p);
-/* The rows [first, first + n) of a parameter, which this rank sums, and where the table of each
+/* This rank sums the rows [first, first + n) of a parameter. `place` says where the table of each
  * rank has these rows. */
 typedef struct fsdp_grad_own_rows {
     int64_t first, n;
@@ -76,15 +76,15 @@ typedef struct fsdp_grad_own_rows {
                        most FSDP_MAX_SUMMED_TABLES */
 } fsdp_grad_own_rows;
 
-/* Find the rows of p that this rank sums in the tables of all ranks. The caller frees *own by
- * fsdp_grad_rows_drop_own(). */
+/* This rank sums some of the rows of p. Find these rows in the tables of all ranks. The caller
+ * frees *own by fsdp_grad_rows_drop_own(). */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
                                                     const fsdp_grad_parts *parts,
                                                     const fsdp_param *p, fsdp_grad_own_rows *own);
 void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own);
 /* Like fsdp_grad_parts_sum(), but for tables: sum a range of the rows in *own over the tables of
- * range->parts ranks, and store the sum multiplied by `scale` in to [range->n]. The range consists
- * of whole rows and has at most FSDP_MAX_SUMMED_TABLES parts. Do not call this on meta. */
+ * range->parts ranks, multiply the sum by `scale`, and store it in `to` [range->n]. The range
+ * consists of whole rows and has at most FSDP_MAX_SUMMED_TABLES parts. Do not call this on meta. */
 void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                         const fsdp_param *p, const fsdp_grad_own_rows *own,
                         const fsdp_grad_range *range, float *to, float scale);

@@ -49,16 +49,16 @@ static int fewer(int a, int b)
 }
 
 /* Return how many parts sum_parts() may sum in one call. A binary tree over the parts of two blocks
- * gives the same bits as adding the sums of the two blocks. fsdp_grad_hosts_sum() sums one block.
- */
+ * gives the same bits as adding the sums of the two blocks. If there are terms,
+ * fsdp_grad_hosts_sum() computes the sum, and it accepts only one block. */
 static int parts_at_once(const sum_run *r)
 {
     return (r->has_terms ? 1 : 2) * r->block;
 }
 
 /* Sum elements [begin, begin + n) over all parts. If `to` has no sum yet, the first call of
- * sum_parts() sums as many parts as it may. Each later call sums one block, whose sum is added to
- * `to`. */
+ * sum_parts() sums up to parts_at_once() parts. Each later call sums one block, and adds the sum of
+ * the block to `to`. */
 static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
 {
     const fsdp_device *device = r->b->context->device;

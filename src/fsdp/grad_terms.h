@@ -1,6 +1,7 @@
 /* Which gradients are added up inside a host before they cross to other hosts. The same happens
- * with cards: ranks that share the memory of a card are what this file calls the ranks of a host
- * (fsdp_group_memory_ranks()). Sums are never rounded between cards of one host.
+ * with cards: the ranks that share the memory of a card (fsdp_group_memory_ranks()) add up their
+ * gradients first. So for ranks on cards, read "card" for "host" in this file. But sums that go to
+ * another card of the same host are never rounded.
  *
  * Note [Sums of a host]. The ranks of a host share the memory of a buffer, so they can add up their
  * parts before anything is sent. Then one sum crosses the network instead of the part of each rank.
@@ -12,13 +13,13 @@
  * and {4, 5}.
  *
  * If options.set_internode_reduce_dtype is true, the parts of each host are one term, whatever the
- * number of ranks is, and the sums are rounded to options.internode_reduce_dtype. The result may
- * then have other bits than that of as many ranks on one host. Sums of the reader's own host are
- * rounded, too. So replicas on different hosts get equal sums.
+ * number of ranks is, and the sums are rounded to options.internode_reduce_dtype. The bits of the
+ * result may then differ from those of the same number of ranks on one host. Sums of the reader's
+ * own host are rounded, too. So replicas on different hosts get equal sums.
  *
- * After the WRITE phase in which ranks write their parts comes a REWRITE phase. In this phase, the
- * rank with local rank L adds up the elements that will be read by the ranks with local rank L of
- * all hosts. It stores each sum in place of the first part of its term. These sums are sent to the
+ * Ranks write their parts in a WRITE phase. A REWRITE phase follows. In the REWRITE phase, the rank
+ * with local rank L adds up the elements that will be read by the ranks with local rank L of all
+ * hosts. It stores each sum in place of the first part of its term. These sums are sent to the
  * ranks with local rank L of the other hosts. In the READ phase, ranks add the terms. If no term
  * has several parts and nothing is rounded, there is no REWRITE phase: the parts themselves are
  * sent when they are posted. Tables (Note [Gradients by row] in grad_rows.h) always cross as they
@@ -34,8 +35,8 @@ enum {
     FSDP_SUM_BLOCK = 4 /* Note [Same bits at any world size] in grad_sums.h */
 };
 
-/* Return true if each host adds up or rounds the parts of its ranks, in a buffer of `group`, before
- * anything is sent to other hosts. In this case there is a REWRITE phase. */
+/* Return true if a buffer of `group` has a REWRITE phase, in which each host adds up or rounds the
+ * parts of its ranks before it sends them to other hosts. */
 bool fsdp_grad_terms_exist(const fsdp_param_context *c, const fsdp_group *group);
 /* Return the number of parts that form a block. `leaves` is the number of micro-batches of a part.
  */

@@ -16,7 +16,7 @@ typedef struct fsdp_named_sharding_options {
     fsdp_option_list force_leaf_modules;   /* names of classes */
 } fsdp_named_sharding_options;
 
-/* The modules and parameters of one module tree that the flags name. The options of the tree's
+/* The modules and parameters that the flags name, all in one module tree. The options of the tree's
  * units point to this object. */
 typedef struct fsdp_named_sharding fsdp_named_sharding;
 

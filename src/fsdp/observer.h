@@ -13,9 +13,10 @@ typedef enum fsdp_unit_event {
     FSDP_UNIT_LOOK_UP, /* An operation has looked up rows of a frozen table that is not gathered.
                           `bytes` is the size of these rows. */
     FSDP_UNIT_RESHARD, /* Operations can no longer read the unit's parameters. `bytes` is 0. */
-    FSDP_UNIT_POST,    /* A gradient buffer, or a section, was posted. `bytes` is what this rank
-                          sends to ranks of other hosts, as an average of all ranks, if every lookup
-                          of an embedding finds a different row. */
+    FSDP_UNIT_POST,    /* A gradient buffer, or a section, was posted. `bytes` is the number of
+                          bytes that a rank sends to ranks of other hosts. It is the average over
+                          all ranks, and assumes that every lookup of an embedding finds a different
+                          row. */
     FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
                          it. `bytes` is the size of the reduce-scatter; 0 without peers. */
     FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes of

@@ -158,6 +158,6 @@ void fsdp_param_disown(fsdp_param *p);
 /* For sync_module_states (param_sync.c): copy rank 0's values to p, if rank 0 has any.
  * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_sync_values(const fsdp_param *p);
-/* Set `loaded` and `loaded_dtype` of the module's parameter to the values of rank 0. Call this
+/* Copy the fields `loaded` and `loaded_dtype` of the module's parameter from rank 0. Call this
  * before the storage is chosen. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_sync_loaded_dtype(const fsdp_param *p);

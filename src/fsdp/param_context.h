@@ -56,17 +56,17 @@ bool fsdp_param_context_has_one_memory(const fsdp_param_context *c);
 /* Return true if all ranks of `group` share one memory for buffers on the context's device, or if
  * `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_param_context *c, const fsdp_group *group);
-/* Return how many consecutive ranks of the shard group keep one copy of the unit between forward
- * and backward. These are all ranks of one memory or of several memories
- * (fsdp_group_memory_ranks()). The number of ranks divides the number of shard ranks. It is at most
- * reshard_ranks, unless more ranks share one memory. Return 0 if reshard_after_forward is not
+/* Between forward and backward, several consecutive ranks of the shard group keep one copy of the
+ * unit together. Return the number of these ranks. It is a multiple of the number of ranks that
+ * share one memory (fsdp_group_memory_ranks()), and divides the number of shard ranks. It is at
+ * most reshard_ranks, unless more ranks share one memory. Return 0 if reshard_after_forward is not
  * FSDP_RESHARD_TO_SMALLER. */
 int fsdp_param_context_kept_ranks(const fsdp_param_context *c);
 /* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
  * record the location for error messages, and to abort. */
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c);
-/* Record for error messages what this rank does now: `call`, for example "backward", for the param
- * group. If `call` is NULL, record that the rank is in no call. */
+/* Record what this rank does now, for error messages: it is in `call` (for example "backward") of
+ * the param group. If `call` is NULL, record that the rank is in no call. */
 void fsdp_param_context_set_location(const fsdp_param_context *c, const char *call);
 /* Return the phase info of a collective that moves `bytes` of `dtype` in total. */
 fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase_kind kind,

@@ -66,8 +66,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_store_as(fsdp_param_group *g,
  * loaded. Collective. If this needs new memory while the group is unsharded, summoned or being
  * written, change nothing and return FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_pending_dtypes(fsdp_param_group *g);
-/* Record that a loader will overwrite all of `local` with values of `dtype`. Loaders have only the
- * local tensor. No effect if `local` does not belong to a group. */
+/* Record that a loader will overwrite all of `local` with values of `dtype`. Loaders do not know
+ * the group, so they pass the local tensor. No effect if `local` does not belong to a group. */
 void fsdp_param_group_note_load(const fsdp_tensor *local, fsdp_dtype dtype);
 /* Apply the pending dtypes of the group of `local`. Loaders call this after
  * fsdp_param_group_note_load(). No effect if `local` does not belong to a group. */

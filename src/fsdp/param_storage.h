@@ -87,8 +87,8 @@ typedef struct fsdp_param_memory_ops {
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows. Then give `view` the data of all rows. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
-    /* Give back to `view` the data that fsdp_param_group_reshard_to_smaller() took away. The
-     * function is NULL if this memory cannot be hidden. */
+    /* fsdp_param_group_reshard_to_smaller() has made `view` empty. Make the gathered data the data
+     * of `view` again. The function is NULL if this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
     /* Keep this rank's part of the gathered data in private memory, make `view` empty, and return
      * the buffer of the gathered data to its pool. The next gather reads the parts (Note [Secondary

@@ -118,8 +118,8 @@ fsdp_status fsdp_params_choose_dtypes(const fsdp_param_context *c, const fsdp_pa
     for (size_t i = 0; i < n; i++)
         dtypes[i] = fsdp_param_pending_dtype(&params[i]);
     const fsdp_status status = keep_dtypes_if_lossy(c, params, n, dtypes);
-    if (c->device->kernels) /* not on meta: a failed rank must abort, because its peers would
-                               wait in the all-reduce */
+    if (c->device->kernels) /* If this rank failed, it must abort, because its peers would wait in
+                               the all-reduce. On meta there is no all-reduce. */
         fsdp_param_context_abort(c, status);
     return status;
 }

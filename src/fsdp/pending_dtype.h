@@ -8,8 +8,8 @@
  *
  * requires_grad may change between steps. If this changes the dtype, the new dtype is pending until
  * the group's next forward or the next load applies it. Unfreezing converts a parameter to
- * master_dtype. Freezing converts it to the narrower dtype only if this preserves its values
- * exactly on all ranks. So trained values are not rounded. */
+ * master_dtype. Freezing converts it to the dtype in which it was loaded, but only if this
+ * preserves its values exactly on all ranks. So trained values are not rounded. */
 #pragma once
 #include "src/fsdp/param.h"
 

@@ -16,12 +16,12 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step. Called at each forward of micro-step 0 that has gradients. If to_flush is set, an
- * earlier forward of this micro-step has run, and the gradients of that forward are still needed.
- * In this case, drop nothing. If to_flush is not set, drop the partial sums of a previous step that
- * did not end. If n_micro_steps is above 1, also drop the gradients that have accumulated without
- * communication. Otherwise keep them, because they may belong to the current step: a program that
- * does not set micro-steps passes micro_step 0 in every forward of a step. */
+/* Begin a step. Called when a forward with gradients begins, if its micro_step is 0. If to_flush is
+ * set, an earlier forward of this micro-step has run, and the gradients of that forward are still
+ * needed. In this case, drop nothing. If to_flush is not set, drop the partial sums of a previous
+ * step that did not end. If n_micro_steps is above 1, also drop the gradients that have accumulated
+ * without communication. Otherwise keep them, because they may belong to the current step: a
+ * program that does not set micro-steps passes micro_step 0 in every forward of a step. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -156,10 +156,10 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units but those that the caller holds (fsdp_unit_unshard()), including units that
- * wait for a backward that will not run. Kept units are resharded only if `also_kept` is true. A
- * unit is kept if it was requested (fsdp_unit_unshard_async()) or if keeps_after_backward is set.
- */
+/* Reshard all units, even units that wait for a backward, because that backward will not run. Units
+ * that the caller holds (fsdp_unit_unshard()) are not resharded. Kept units are resharded only if
+ * `also_kept` is true. A unit is kept if it was requested (fsdp_unit_unshard_async()) or if
+ * keeps_after_backward is set. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -374,8 +374,8 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Return an error if a module already has too many hooks to get those of the unit. Call this before
- * any hook is added, so that either all hooks are added or none. */
+/* Return an error if a module has no room for the unit's hooks. Call this before any hook is added,
+ * so that either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -99,8 +99,8 @@ typedef struct fsdp_state {
     fsdp_region_hooks hooks;     /* Called around the backward of the regions of all members. */
     fsdp_state_context *context; /* Owned by the outermost unit; NULL before the first forward. */
     bool owns_context;
-    int hidden_calls; /* Number of calls of the unit in checkpointed modules that still have to be
-                         recomputed. */
+    int hidden_calls; /* Number of calls of the unit that still have to be recomputed, because
+                         checkpointed modules made them. */
     struct fsdp_state *after_it; /* Unit to prefetch when backward leaves this unit; NULL: none. */
     /* The control functions of fsdp.h set the fields below. By default they are zero. If a list is
      * empty, the units to prefetch are chosen automatically. */

@@ -8,10 +8,10 @@
  * for "host" in this note.
  *
  * If reshard_ranks is larger, the ranks of several hosts keep one copy together
- * (FSDP_STATE_SECONDARY). After forward each of them copies its part of the copy to private memory
- * and returns the copy to its pool. In backward, they write their parts to a copy again, and each
- * rank sends its part only to the hosts of these ranks. All ranks of the shard group take part in
- * the phases of this copy, because it comes from the same pool as in forward. */
+ * (FSDP_STATE_SECONDARY). After forward, each of these ranks copies its part of the copy to private
+ * memory and returns the copy to its pool. In backward, they write their parts to a copy again, and
+ * each rank sends its part only to the hosts of these ranks. All ranks of the shard group take part
+ * in the phases of this copy, because it comes from the same pool as in forward. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 

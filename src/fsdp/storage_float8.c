@@ -77,8 +77,8 @@ static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, s
     return NULL;
 }
 
-/* Take the minimum of the scales over the ranks that share them. Consecutive memories that have the
- * same group share one all-reduce. */
+/* Replace each scale by its minimum over the ranks that have rows of the same weight. Consecutive
+ * memories that have the same group share one all-reduce. */
 static fsdp_status reduce_scales(fsdp_param_memory *const *memories, size_t n, float *scales)
 {
     fsdp_group *group = NULL;

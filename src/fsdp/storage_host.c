@@ -1,5 +1,5 @@
-/* Stores the frozen parameters of NO_SHARD once, if all ranks share one memory: that of one host
- * or, for ranks on cards, that of one card (fsdp_ranks_share_memory()).
+/* Under NO_SHARD, stores frozen parameters once for all ranks. All ranks must share the memory of
+ * one host or, if they are on cards, of one card (fsdp_ranks_share_memory()).
  *
  * Note [Once per host]. Under NO_SHARD every rank has its own whole master weights of the
  * parameters that train. But while a parameter is frozen, it is equal on all ranks. So it is stored

@@ -11,8 +11,8 @@
  * backward.
  *
  * If the ranks do not share memory (on several hosts, for example), a rank keeps only its own part.
- * A gather copies this part to a buffer from a pool, which all ranks read, in forward and again in
- * backward. */
+ * In forward, a gather copies this part to a buffer from a pool, and all ranks read this buffer.
+ * Backward gathers again in the same way. */
 #include "src/fsdp/param_storage.h"
 #include "src/nn/quantized.h"
 
@@ -46,8 +46,8 @@ static bool is_shared(const quantized_memory *m)
 
 /* --- layout --- */
 
-/* Where one rank's part of one parameter is in a buffer with all parts. The places are sorted by
- * parameter, and for each parameter by rank. */
+/* The place of one rank's part of one parameter. The place is in a buffer that has all parts of all
+ * parameters. The places are sorted by parameter, and for each parameter by rank. */
 typedef struct place {
     size_t param;
     int rank;

@@ -1,5 +1,5 @@
-/* Stores frozen tables of which operations only look up rows, if all ranks share one memory: that
- * of one host or, for ranks on cards, that of one card (fsdp_ranks_share_memory()).
+/* Stores frozen tables that operations use only for lookups of rows. All ranks must share the
+ * memory of one host or, if they are on cards, of one card (fsdp_ranks_share_memory()).
  *
  * Note [Rows of tables]. The rows of all ranks are in one shared buffer, and the `local` of a rank
  * is a view of its rows. A frozen table never changes while a model trains. So the buffer is in a

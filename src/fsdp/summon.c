@@ -1,10 +1,10 @@
 /* Implements summon_full_params: between steps, gives the user whole parameters in the dtype of
  * their master weights.
  *
- * Each rank has private copies. (In FSDP1 they are private, too: views of a gathered flat
- * parameter.) Other ranks do not see this rank's changes to its copies. At the end, each rank
- * writes its own rows of the copies back to its master weights. Until then, units refuse to gather,
- * and master weights cannot be written. So the values change only through the copies. */
+ * Each rank has private copies. (In FSDP1, the copies are private, too: they are views of a
+ * gathered flat parameter.) Other ranks do not see this rank's changes to its copies. At the end,
+ * each rank writes its own rows of the copies back to its master weights. Until then, units refuse
+ * to gather, and master weights cannot be written. So the values change only through the copies. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"

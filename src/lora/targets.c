@@ -46,7 +46,7 @@ const char *const *fsdp_lora_default_targets(const fsdp_module *model)
 /* --- regular expressions --- */
 
 /* Compile an expression that must match a whole path. If `suffix` is true, it may also match only
- * the part of the path after a dot, up to the end of the path. */
+ * the end of a path, from the character after any of its dots. */
 static fsdp_status compile_whole(const char *field, const char *pattern, bool suffix,
                                  fsdp_regex **out)
 {
@@ -208,8 +208,8 @@ static bool is_named(const char *path, const char *const *names)
     return false;
 }
 
-/* If the component of a path that begins at `at` is an index, set *index and return true. The path
- * must have another component after it. */
+/* `at` is the beginning of a component of a path. If this component is an index, and another
+ * component follows it, set *index and return true. */
 static bool read_index(const char *at, int64_t *index)
 {
     const char *end = at;

@@ -41,8 +41,8 @@ void fsdp_lora_targets_fini(fsdp_lora_targets *targets);
 /* Return true if `module` is a linear layer: a Linear or Conv1D with a weight matrix. */
 bool fsdp_lora_is_linear(const fsdp_module *module);
 /* Return true if the module at `path` is the head or a part of it. Heads compute logits and loss in
- * one operation, which does not use adapters. The transform of a BertForMaskedLM, which runs before
- * the output layer, is not a part of the head here, nor for peft's all-linear. */
+ * one operation, which does not use adapters. The transform of a BertForMaskedLM runs before the
+ * output layer. It is not a part of the head, neither here nor in peft's all-linear. */
 bool fsdp_lora_is_head(const char *path);
 /* Return the name of the model's classification head, which is always trained and saved with an
  * adapter, as peft does for task_type SEQ_CLS. Return NULL if the model has no classification

@@ -148,12 +148,13 @@ static bool is_of_replicas(fsdp_unit_event event)
            event == FSDP_UNIT_ALL_REDUCE;
 }
 
-/* An event function of fsdp_unit_observer. Add the time that this rank has waited since the
- * previous event to the waiting time of this event's unit, because an event is reported after the
- * wait that it needed. Other waits are not added: those for barriers, broadcasts and state dicts,
- * and those for all-reduces before an event that needs no all-reduce, such as the all-reduces of
- * the loss and of the norm of the gradients. Waits outside of the steps' forward and backward,
- * such as those for the optimizer, end when a step or a state begins, which resets m->seen. */
+/* An event function of fsdp_unit_observer. An event of a unit is reported after the wait that it
+ * needed. So add the time that this rank has waited since the previous event to the unit's waiting
+ * time. Three kinds of waits are not added. The first are waits for barriers, broadcasts and state
+ * dicts. The second are waits for all-reduces before an event that needs no all-reduce, such as the
+ * all-reduces of the loss and of the norm of the gradients. The third are waits outside of forward
+ * and backward, such as those of the optimizer: they end when a step or a state begins, and this
+ * resets m->seen. */
 static void take_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     fsdp_monitor *m = self;

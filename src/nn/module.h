@@ -78,8 +78,8 @@ static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
 
 struct fsdp_module {
     char *class_name, *name;
-    /* The text in parentheses after the class when the module is printed. NULL: the shapes of its
-     * parameters. */
+    /* The text in parentheses after the class when the module is printed. NULL: a text made from
+     * the shapes of the module's parameters. */
     char *extra_repr;
     fsdp_module *parent;
     fsdp_module **children;
@@ -113,9 +113,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_ho
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* A rank may keep a copy of the parameter that operations read instead of the master weights (Note
- * [Kept copies] in src/fsdp/param_storage.h). Return the address of this rank's rows in this copy,
- * and set *dtype to the dtype of the copy. Return NULL if no copy is kept, or if this rank's rows
+/* Operations may read a kept copy of the parameter instead of the master weights (Note [Kept
+ * copies] in src/fsdp/param_storage.h). Return the address of this rank's rows in this copy, and
+ * set *dtype to the dtype of the copy. Return NULL if there is no such copy, or if this rank's rows
  * are not contiguous in the copy. Call this once per write of p->local, after the write has begun.
  * If the result is not NULL, the caller must write all these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
@@ -140,8 +140,8 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
     const fsdp_shard shard = fsdp_parameter_shard(p);
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
-/* Set this rank's rows of p to the values that fsdp_module_init() would give, with seed `seed`, to
- * the parameter `name`. A write of p->local must be open. */
+/* Set this rank's rows of p to the initial values that fsdp_module_init() draws for a parameter
+ * with this name and seed. A write of p->local must be open. */
 FSDP_MUST_CHECK fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);

@@ -128,9 +128,9 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Return the number of parameters of m and of the modules below m that are on the meta device. A
- * shared parameter counts once. If there are any and *first is NULL, set *first to the first of
- * them. */
+/* Count the parameters on the meta device, in m and in all modules below m. A shared parameter
+ * counts once. If the number is not 0 and *first is NULL, set *first to the first of these
+ * parameters. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -316,9 +316,9 @@ static void draw_normal(const fsdp_parameter *p, uint64_t key)
                                 p->init.mean, p->init.std);
 }
 
-/* Write elements [first, first + n) of the whole parameter, drawn from [-bound, bound), to elements
- * [to, to + n) of this rank's tensor. The generator gives four numbers for each counter. Element e
- * is made from number e % 4 for counter e / 4. */
+/* Draw elements [first, first + n) of the whole parameter from [-bound, bound), and write them to
+ * elements [to, to + n) of this rank's tensor. The generator gives four numbers for each counter.
+ * Element e is made from number e % 4 for counter e / 4. */
 static fsdp_status draw_uniform_run(const fsdp_parameter *p, uint64_t key, int64_t first, int64_t n,
                                     int64_t to)
 {

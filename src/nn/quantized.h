@@ -12,9 +12,9 @@
  * multiple of 64 bytes, and then the scales of its blocks: a byte each with double quantization,
  * and a float32 each without.
  *
- * Double quantization also needs one float32, the nested absmax, for each block of scales (256,
- * usually), and the numbers of a map from the codes of scales to values. These are small, so every
- * rank has all of them. */
+ * Double quantization also needs one float32, the nested absmax, for each block of scales (usually
+ * 256 scales), and the numbers of a map from the codes of scales to values. These are small, so
+ * every rank has all of them. */
 #pragma once
 #include "src/kernels/kernels.h"
 #include "src/nn/module.h"

@@ -28,9 +28,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* Set `names` to the most expensive operations on this rank, in descending order of the device's
- * time or, if the trace has no device's clock, of wall-clock time, and *n to their number, which is
- * at most FSDP_PROFILE_NAMES. */
+/* Set `names` to the most expensive operations on this rank, and *n to their number, which is at
+ * most FSDP_PROFILE_NAMES. They are in descending order of the time on the device. If the trace has
+ * no times of the device, they are in descending order of wall-clock time. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

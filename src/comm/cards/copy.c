@@ -1,5 +1,5 @@
-/* The card exchange "copy": each rank copies the bytes that it has written to the mirrors of their
- * readers.
+/* The card exchange "copy": after a rank has written bytes, it copies them to the mirrors (Note
+ * [Several cards] in exchange.h) of the ranks that read these bytes.
  *
  * The copies are in the stream of the rank's kernels, and the rank waits for its stream before it
  * ends the phase. A mirror is written only while no rank reads it: the WRITE phase began after all

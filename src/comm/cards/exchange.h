@@ -10,7 +10,7 @@
  * it has written and which ranks read them, as for ranks on several hosts. A card exchange brings
  * these bytes to the mirrors of their readers. When a rank is in a READ phase, the kernels that it
  * starts read these bytes in its own mirror. The order of sums does not depend on where the bytes
- * are, so the results have the bits of one card.
+ * are, so the results have the same bits as on one card.
  *
  * A REWRITE phase of such a buffer begins when all ranks have ended the phase before it.
  *
@@ -28,16 +28,18 @@ typedef struct fsdp_card_exchange {
      * that creates none has no state. Collective. NULL: nothing to set up. */
     fsdp_status (*open)(fsdp_group *group, const fsdp_device *device);
     void (*close)(fsdp_group *group); /* NULL: nothing to free. Accepts a group without state. */
-    /* Called when a buffer is created, after all ranks have created their mirrors: attach to what
-     * this rank needs of the other ranks' mirrors. `handles` [world_size] describe the mirrors.
+    /* Called when a buffer is created, after all ranks have created their mirrors: attach to those
+     * mirrors of other ranks that this rank needs. `handles` [world_size] describe the mirrors.
      * NULL: nothing to attach to. */
     fsdp_status (*attach)(fsdp_group *group, fsdp_comm_device_memory *memory,
                           const fsdp_shared_memory_handle *handles);
-    /* Called when this rank has started its last kernel of a WRITE phase. Send the bytes that it
-     * has declared, or only show the other ranks the list of these bytes, for `receive`. */
+    /* Called when this rank has started its last kernel of a WRITE phase. Either send the bytes
+     * that this rank has declared, or only show the other ranks the list of these bytes. In the
+     * second case, `receive` exchanges the bytes. */
     void (*send)(fsdp_shared_buffer *buffer);
-    /* Called when a READ phase begins that follows a WRITE phase directly: receive the bytes that
-     * this rank reads, in the stream of its kernels. NULL: the bytes have arrived already. */
+    /* Called at the start of a READ phase, if the previous phase was a WRITE phase. Receive the
+     * bytes that this rank reads, in the stream of its kernels. NULL: the bytes have arrived
+     * already. */
     fsdp_status (*receive)(fsdp_shared_buffer *buffer);
     /* True if a rank must wait for its kernels before it ends a phase of the buffer. */
     bool ends_after_kernels;

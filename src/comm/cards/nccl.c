@@ -4,7 +4,7 @@
  * It only writes to the shared host memory of the buffer which ranges it has written and who reads
  * them. When a rank begins the READ phase, all ranks have ended the WRITE phase, so all lists are
  * complete. The rank then starts an exchange: it sends its own ranges to their readers, and
- * receives what it reads of the ranges of the others. All of this is one kernel of NCCL in the
+ * receives those ranges of other ranks that it reads. All of this is one kernel of NCCL in the
  * stream of the rank's kernels. So it runs after the kernels that wrote the ranges, and before the
  * kernels that read them.
  *
@@ -17,14 +17,13 @@
  * phases of all buffers of the group in the same order, which is the order of the program. Each
  * rank announces its exchanges in shared host memory before it starts them, and compares them with
  * those of its peers. As with phases (phase.c), of any two ranks at least one sees the announcement
- * of the other, so a different order is an error of all ranks.
+ * of the other. So if the order differs, a rank notices it, and all ranks return an error.
  *
  * If a rank fails, the kernels of the others would wait for it forever. So each rank has a thread
  * that watches the group. The thread aborts the exchanges of its rank if a failure is posted. It
  * posts a failure itself if the process of a peer is stopped, if NCCL reports an error, if ranks
  * wait for each other, or if an exchange does not end within the timeout. The streams then go on,
- * and the next phase returns the failure.
- */
+ * and the next phase returns the failure. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -112,10 +111,10 @@ static fsdp_status post_timeout(const nccl_state *s)
                    fsdp_group_world_rank(group, group->rank), (double)group->timeout_ns * 1e-9));
 }
 
-/* Suppose that an exchange of this rank has not ended. Return the first rank that has not begun
- * this exchange and waits for this rank in a phase, or -1 if there is none. Such a rank does not
- * follow the same program: this rank has ended all phases that come before the exchange. Set
- * *sequence to the number of the peer's wait. */
+/* Called while an exchange of this rank has not ended. Return the first peer that has not begun
+ * this exchange and waits for this rank in a phase, or -1 if there is none. This rank has ended all
+ * phases before the exchange, so such a peer does not run the same program. Set *sequence to the
+ * number of the peer's wait. */
 static int find_odd_rank(const nccl_state *s, uint64_t *sequence)
 {
     const fsdp_group *group = s->group;
@@ -142,8 +141,8 @@ typedef struct watched {
     uint64_t sequence;
 } watched;
 
-/* If find_odd_rank() has found the same peer in two consecutive looks of the thread, and the peer
- * has not continued between them, post a failure. */
+/* The thread calls find_odd_rank() at regular intervals. Post a failure if two calls in a row have
+ * returned the same peer, and the peer has not continued between these calls. */
 static fsdp_status check_odd_rank(const nccl_state *s, const watched *before, watched *now)
 {
     fsdp_group *group = s->group;

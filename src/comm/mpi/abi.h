@@ -34,8 +34,9 @@ typedef struct fsdp_mpi_abi {
     const char *key;  /* "openmpi", as in FSDP_MPI */
     const char *package;
     const char *const *files; /* names for dlopen(), ends with NULL */
-    /* Names and values of environment variables that this library reads in init_thread(), ends with
-     * NULL. They are set unless the user has set them. NULL: none. */
+    /* Environment variables that the MPI library reads in init_thread(): a name, its value, the
+     * next name, and so on; ends with NULL. Each variable is set before the call, unless the user
+     * has set it. NULL: none. */
     const char *const *settings;
     /* Find the functions in `library`, a handle of dlopen(). Return the name of the first function
      * that is missing, or NULL if all are found. Call this before any other function of this table.

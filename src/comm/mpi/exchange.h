@@ -43,8 +43,8 @@ typedef struct fsdp_mpi_failure {
 
 /* A header. It has the tag FSDP_MPI_HEADER_TAG, so headers of one rank arrive in the order in which
  * they were sent. If there are more ranges than a header can hold, a message with the whole list of
- * ranges follows. Then the bytes of the ranges follow, in pieces. The messages after the header
- * have the MPI tag that its field `tag` contains. */
+ * ranges follows. Then the bytes of the ranges follow, in pieces. These later messages have the MPI
+ * tag that is in the header's field `tag`. */
 typedef struct fsdp_mpi_message {
     uint32_t kind;   /* fsdp_mpi_kind */
     int32_t source;  /* world rank of the sender */
@@ -62,9 +62,9 @@ typedef struct fsdp_mpi_message {
 
 /* A buffer that this rank has. */
 typedef struct fsdp_mpi_entry {
-    /* The buffer. NULL after a detach that has given up waiting: messages of the buffer are then
-     * neither sent nor shown. The thread of the program changes this field while it holds `round`.
-     */
+    /* The buffer. NULL after a detach that has given up waiting. Messages of the buffer
+     * are then neither sent nor shown. The thread of the program changes this field only while it
+     * holds the mutex fsdp_mpi_progress.round. */
     fsdp_shared_buffer *buffer;
     _Atomic int sending,
         receiving; /* number of sends and of receives that use the buffer's memory */
@@ -134,8 +134,9 @@ void fsdp_mpi_break(fsdp_mpi_progress *p, const char *call, int code);
 /* ---- outgoing.c ---- */
 
 /* Create the messages that say what this rank has done on a buffer: one for each other host that
- * has ranks of the buffer's group. `count` is the phase it has begun (FSDP_MPI_ANNOUNCED) or the
- * number of phases it has ended (FSDP_MPI_ENDED). Set *list to these messages. */
+ * has ranks of the buffer's group. `count` is the number of the phase that this rank has begun
+ * (FSDP_MPI_ANNOUNCED), or the number of phases that it has ended (FSDP_MPI_ENDED). Set *list to
+ * these messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_create_messages(const fsdp_mpi_world *world,
                                                      fsdp_mpi_entry *entry, fsdp_mpi_kind kind,
                                                      uint64_t count, fsdp_mpi_outgoing **list);

@@ -236,8 +236,8 @@ static void show(fsdp_mpi_progress *p, const fsdp_mpi_incoming *in, bool is_late
 
 /* Return true if an earlier message of the same rank is incomplete and must be shown before this
  * one. For a phase, this is a message about an earlier phase of the same buffer. For the message
- * that a rank leaves, it is any message. Also set *is_latest to true if the rank has no earlier
- * incomplete message. */
+ * with which a rank leaves the group, it is any earlier message of the rank. Also set *is_latest to
+ * true if the rank has no earlier incomplete message. */
 static bool must_wait(const fsdp_mpi_progress *p, const fsdp_mpi_incoming *in, bool *is_latest)
 {
     bool waits = false;

@@ -23,9 +23,9 @@ static bool is_of(const fsdp_mpi_abi *abi, void *library)
     return is_open == (abi == &fsdp_mpi_abi_openmpi);
 }
 
-/* Open MPI's plug-ins look for symbols of the library that loads them. So make its symbols global.
- * If a program that embeds libfsdp has loaded the MPI library already, dlopen() returns that
- * library. */
+/* Open MPI's plug-ins look for symbols of the MPI library that loads them. So open the MPI library
+ * with global symbols. If a program that embeds libfsdp has loaded the MPI library already,
+ * dlopen() returns that library. */
 static void *open_library(const fsdp_mpi_abi *abi)
 {
     for (const char *const *file = abi->files; *file; file++) {

@@ -49,9 +49,9 @@ static bool is_on(const fsdp_group *group, int rank, int host)
     return fsdp_group_host(group, rank) == host;
 }
 
-/* Return the world rank of the member of the group on `host` with which this rank exchanges
- * messages, or -1 if `host` has no member. If both hosts have the same number of members, each
- * member has a partner of its own. */
+/* This rank exchanges messages with one member of the group on `host`, its partner. Return the
+ * partner's world rank, or -1 if the group has no member on `host`. If both hosts have the same
+ * number of members, each member has a partner of its own. */
 static int partner_on(const fsdp_group *group, int host)
 {
     int n = 0, k = 0;

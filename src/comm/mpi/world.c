@@ -343,8 +343,9 @@ static fsdp_status take_seats(fsdp_mpi_world *w, const seat *own, int mpi_rank,
     return status;
 }
 
-/* Check that MPI has started as many processes as the launcher says. If the launcher belongs to
- * another MPI than the library, every process is a job of its own, and MPI reports one process. */
+/* Check that MPI reports the number of processes that is in the launcher's variable. If the
+ * launcher and the library belong to different MPIs, every process is a job of its own, and MPI
+ * reports one process. */
 static fsdp_status check_size(const fsdp_mpi_job *job, const fsdp_mpi_world *w)
 {
     const bool is_slurm = strcmp(job->launcher, "srun") == 0;
