@@ -99,8 +99,8 @@ struct fsdp_accelerator {
     uint32_t forwards; /* number of training scopes that were opened without a batch */
     bool triggered;
 
-    /* The open trackers. NULL while no trackers are open, if neither log_with nor tracker_command
-     * asks for any, and on all processes except the main one. */
+    /* The open trackers. NULL if no trackers are open, if this is not the main process, or if
+     * neither log_with nor tracker_command asks for trackers. */
     fsdp_tracking *tracking;
     bool tracks;       /* trackers are open */
     int64_t iteration; /* number of the next checkpoint */
@@ -142,7 +142,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, boo
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);
-/* Check options->log_with. Return an error if it contains an unknown name, or the name of a service
- * although `command` (options->tracker_command) is NULL. */
+/* Check options->log_with. Return an error if it contains an unknown name. A service needs a
+ * tracker program, so also return an error if it contains the name of a service and `command`
+ * (options->tracker_command) is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trackers(const char *log_with,
                                                             const char *command);

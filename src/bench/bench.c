@@ -330,8 +330,8 @@ fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype, int64
     return FSDP_OK;
 }
 
-/* On each rank, measure matrix products in the largest shapes of a step, on one thread. Set *gflops
- * to the mean over the ranks of the highest rate of each rank. */
+/* On each rank, measure matrix products in the largest shapes of a step, on one thread, and take
+ * the highest rate. Set *gflops to the mean of these rates over the ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;

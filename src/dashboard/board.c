@@ -427,8 +427,9 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool 
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
-    char *whole = realpath(path, NULL); /* the last part of this path is the name, even of a
-                                           folder such as "." */
+    char *whole = realpath(path, NULL); /* The name of the folder is the last part of this path.
+                                           For a folder such as ".", `path` does not contain the
+                                           name. */
     const char *name = whole ? fsdp_path_name(whole) : "";
     *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);

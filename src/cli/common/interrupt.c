@@ -22,7 +22,7 @@ struct fsdp_interrupt {
 };
 
 /* Set *set to the signals that the thread handles. SIGUSR1 asks a run to save and to be started
- * again, so it is one of them only if the run can be resumed. */
+ * again. So SIGUSR1 is in *set only if the run can be resumed. */
 static void handled_signals(const fsdp_interrupt *self, sigset_t *set)
 {
     struct sigaction hangup;
