@@ -46,7 +46,7 @@ fsdp_member *fsdp_members_at(const fsdp_members *members, int index);
 
 typedef enum fsdp_join_answer {
     FSDP_JOIN_ACCEPTED,
-    FSDP_JOIN_LATER,  /* its node rank is taken, or the job has all its hosts; ask again when a
+    FSDP_JOIN_LATER,  /* its node rank is taken, or the job has all its hosts; it may join when a
                          member is lost */
     FSDP_JOIN_REFUSED /* it may never join */
 } fsdp_join_answer;

@@ -6,7 +6,7 @@
  * chooses the cores of each rank. launch_options.c and accelerate*.c have the options.
  *
  * The launcher does all its work in one poll loop and has no threads. In particular, it does not
- * start the threads of OpenMP: if a process that has them forks, the child hangs. */
+ * start the threads of OpenMP: if a process with such threads forks, the child hangs. */
 #pragma once
 #include <sched.h>
 #include <signal.h>

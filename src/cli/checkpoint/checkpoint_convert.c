@@ -431,8 +431,8 @@ static int convert_folder(const char *from, const char *to, const convert_config
     return FSDP_EXIT_OK;
 }
 
-/* Return FSDP_ERR_INVALID if an option does not fit a conversion to or from NF4, which can only
- * write a complete Hugging Face folder. */
+/* A conversion to or from NF4 can only write a complete Hugging Face folder. Return
+ * FSDP_ERR_INVALID if an option contradicts this. */
 static fsdp_status check_folder(const char *to, fsdp_convert_format format,
                                 const convert_config *config)
 {
