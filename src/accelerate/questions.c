@@ -145,8 +145,8 @@ static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **va
 }
 
 /* Read the answer that the command line gives. With FSDP2, the user is not asked for a strategy,
- * but whether to reshard (yes or no). fsdp_sharding_strategy must not be read as the answer to this
- * question, because its value 1, a number of a strategy, would then mean yes. */
+ * but whether to reshard (yes or no). The answer must not be taken from fsdp_sharding_strategy:
+ * there, 1 is the number of a strategy, but it would be read as yes. */
 static fsdp_status answer_given(fsdp_answers *a, size_t i)
 {
     const fsdp_question *q = question(i);

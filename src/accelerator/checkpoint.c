@@ -301,8 +301,7 @@ static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 /* ---- names ---- */
 
 /* Set *n to the number of folders checkpoint_<i> in `dir`. Set *newest to the largest i. Set
- * *oldest to the smallest i that is not `saved`. If there is no such folder, *newest or *oldest is
- * -1. */
+ * *oldest to the smallest i that is not `saved`. Each of them is -1 if there is no such folder. */
 static fsdp_status list_checkpoints(const char *dir, int64_t saved, int64_t *oldest,
                                     int64_t *newest, int64_t *n)
 {
@@ -381,8 +380,8 @@ static fsdp_status remove_checkpoint(const fsdp_accelerator *a, int64_t number)
 /* Remove the oldest checkpoints until at most total_limit remain. Never remove `saved`, the
  * checkpoint that was just written. Its number may be smaller than those of all other checkpoints
  * in the folder, and a run would then lose each checkpoint that it saves. Accelerate removes
- * checkpoints before it saves. The same checkpoints remain if they are removed after the save, as
- * here, and none is lost if the save fails. */
+ * checkpoints before it saves. This function removes them after the save instead. The same
+ * checkpoints remain, but none is lost if the save fails. */
 static fsdp_status remove_oldest(const fsdp_accelerator *a, int64_t saved)
 {
     int64_t oldest = -1, newest, n = 0;

@@ -47,7 +47,7 @@ static bool read_line(int fd, char *line, size_t size)
 }
 
 /* Return true if the child must not get this environment variable. TORCHELASTIC_ERROR_FILE is the
- * file in which a rank reports its error to the launcher. The other variables are options of `fsdp
+ * file in which a rank reports its error to the launcher. The other variables set options of `fsdp
  * dashboard`; if the user has set one, it was meant for another command or program. */
 static bool is_withheld(const char *entry)
 {

@@ -67,8 +67,8 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
 
 /* Decide where the launchers meet, and whether this launcher may be the first one. With --node-rank
  * and without --rdzv-endpoint, the launcher of host 0 is the first. Otherwise, any launcher on the
- * host of the endpoint may be the first: it is the one that begins to listen at the endpoint before
- * the others. */
+ * host of the endpoint may be the first. The first is then the launcher that begins to listen at
+ * the endpoint before the others. */
 static fsdp_status find_meeting(fsdp_hosts_job *job)
 {
     const fsdp_launch_config *c = job->config;

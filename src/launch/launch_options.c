@@ -309,8 +309,8 @@ static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *
 }
 
 /* Read `text`, the value of the option `name`, as torchrun reads --nproc-per-node: a number, auto,
- * cpu or gpu. Set *n to the number of ranks. *n is always the number of ranks of one host. If the
- * option is num-processes, the number in `text` is that of all hosts together. */
+ * cpu or gpu. Set *n to the number of ranks of one host. If the option is num-processes, the number
+ * in `text` is that of all hosts together. */
 static fsdp_status read_ranks(const fsdp_launch_config *c, const fsdp_options *options,
                               const char *name, const char *text, int *n)
 {
@@ -411,9 +411,9 @@ static void make_run_id(char id[40])
  * MASTER_PORT.
  *
  * Without --master-port, the port depends on the options. `accelerate launch` always gives torchrun
- * a port, 29500 by default. So the port is 29500 if options of Accelerate are given, but
- * neither --rdzv-endpoint nor --standalone. Otherwise it is a free port, because jobs that run at
- * the same time need different ports.
+ * a port, 29500 by default. So the port is 29500 if options of Accelerate are given, but neither
+ * --rdzv-endpoint nor --standalone. Otherwise it is a free port, because jobs that run at the same
+ * time need different ports.
  *
  * Without --rdzv-id, the run id is random in two cases: with --standalone, or if none of
  * --master-port, --rdzv-endpoint and Accelerate's options is given. */

@@ -273,7 +273,7 @@ static fsdp_status are_weights_of_training(fsdp_source *source, bool *yes)
 }
 
 /* Schedule-Free AdamW computes gradients with some weights, but validates and saves others: their
- * average. Print a note if the former were written without the optimizer's state. */
+ * average. Print a note if the weights for gradients were written without the optimizer's state. */
 static fsdp_status note_training_weights(fsdp_source *source, const fsdp_convert_result *result)
 {
     bool yes;

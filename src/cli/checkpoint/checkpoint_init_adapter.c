@@ -1,6 +1,5 @@
 /* `fsdp checkpoint init-adapter`: makes a new adapter (PiSSA) from the largest singular values of a
- * model's weights and their vectors. Also writes the rest of the model, from which this part is
- * subtracted. */
+ * model's weights and their vectors. Also writes the model without this part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

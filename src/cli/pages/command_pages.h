@@ -17,7 +17,7 @@ typedef struct fsdp_command_page {
 /* Receives a page, which is valid only during the call. */
 typedef fsdp_status fsdp_command_page_fn(const fsdp_command_page *page, void *arg);
 
-/* Call `visit` for the subcommand of a command; NULL: for the command itself. Returns
+/* Call `visit` for the command or, if `subcommand` is not NULL, for this subcommand of it. Returns
  * FSDP_ERR_INVALID if there is no such command, or else the result of `visit`. */
 FSDP_MUST_CHECK fsdp_status fsdp_command_visit(const char *command, const char *subcommand,
                                                fsdp_command_page_fn *visit, void *arg);

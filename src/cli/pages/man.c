@@ -158,8 +158,8 @@ static void append_files(fsdp_str *out, const fsdp_options_spec *spec)
 }
 
 /* Return true if the command can end with status 75 after SIGUSR1. It can if it saves its work, or
- * if its ranks save theirs. This function lists the commands by name. The option --resume would be
- * no sign of them, because `fsdp plan` has all options of `fsdp train`, including --resume. */
+ * if its ranks save theirs. This function lists the commands by name. The option --resume does not
+ * identify them, because `fsdp plan` has all options of `fsdp train`, including --resume. */
 static bool ends_to_go_on(const char *command)
 {
     static const char *const commands[] = {"train", "launch", "tokenize"};
