@@ -62,9 +62,9 @@ struct fsdp_accelerator {
     FILE *out;
     fsdp_tape *tape;
     fsdp_grad_scaler *scaler;
-    /* fp16: since the loss scale was last updated, an optimizer has stepped, or its unscaled
-     * gradients were released without a step. The scale is updated only at the next forward, so
-     * that all optimizers of an iteration use the same scale. */
+    /* fp16: true if an optimizer has stepped since the loss scale was last updated, or if its
+     * unscaled gradients were released without a step since then. The scale is updated only at the
+     * next forward, so that all optimizers of an iteration use the same scale. */
     bool update_pending;
     uint64_t backwards; /* number of backward passes so far */
 
@@ -121,7 +121,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
 
 /* ---- data.c ---- */
 /* At the end of an epoch, the current batches of all ranks may contain examples that even_batches
- * repeats. If they do, return the number of examples in these batches that are not repeated.
+ * repeats. If they do, return the number of examples in these batches without the repetitions.
  * Otherwise return -1. */
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 

@@ -342,8 +342,8 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
 }
 
 /* Measure the rate of matrix products several times, and set *gflops to the highest rate. Single
- * matrix products must have a higher rate than a whole step. If the highest rate so far is not
- * higher, other processes have used the cores, so measure again, up to RATE_TRIES times in all. */
+ * matrix products must have a higher rate than a whole step. If they do not, other processes have
+ * used the cores during the measurement, so measure again, up to RATE_TRIES times in all. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;

@@ -18,8 +18,8 @@
 enum {
     LOG_BYTES = 32768 /* number of bytes at the end of a log that are shown */
 };
-/* A run or a rank counts as silent when its file has got no new line for silent_s seconds plus the
- * duration of silent_steps of its steps. */
+/* A run or a rank counts as silent if its file has got no new line for a certain time: silent_s
+ * seconds, plus the usual duration of silent_steps of its steps. */
 static const double silent_s = 20;
 static const double silent_steps = 3;
 /* If the file of metrics was changed more than copy_s seconds after the time in the newest line of

@@ -25,7 +25,8 @@ static bool is_own(const char *name)
 }
 
 /* Add an option, or a word of the command, that must be equal on all hosts. Messages contain
- * `shown`; the digest of `digested` is compared. The job owns `shown`, also after an error. */
+ * `shown`. The launchers compare the digests of `digested`. The job owns `shown`, also after an
+ * error. */
 static fsdp_status add_word(fsdp_hosts_job *job, char *shown, const char *digested)
 {
     if (!shown)

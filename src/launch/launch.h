@@ -20,8 +20,8 @@ enum {
     FSDP_LAUNCH_PATH_BYTES = 512
 };
 
-/* Variables in the environment of MPI's daemons, for the processes that they start: the path of
- * `fsdp`, and the name of the socket of the launcher. Ranks do not get them. */
+/* Environment variables that MPI's daemons pass to the processes that they start: the path of
+ * `fsdp`, and the name of the socket of the launcher. Ranks do not get these variables. */
 #define FSDP_LAUNCH_EXE_ENV "FSDP_LAUNCH_EXE"
 #define FSDP_LAUNCH_SOCKET_ENV "FSDP_LAUNCH_SOCKET"
 /* Variable of the ranks: the number of times that this launcher has already started the ranks of

@@ -186,8 +186,9 @@ static const struct {
     {"umt5-", FSDP_UMT5, 256384},
 };
 
-/* Return true if `name` is a name of presets[i], or of a model of a related family with the same
- * dimensions. In this case, set *family and *vocab_size to those of the model `name`. */
+/* Return true if `name` is the name of presets[i], or of the model with the same dimensions in one
+ * of the families in relatives[]. In this case, set *family and *vocab_size to those of the model
+ * `name`. */
 static bool names_preset(const char *name, size_t i, fsdp_t5_family *family, int64_t *vocab_size)
 {
     const char *preset = presets[i].name;
