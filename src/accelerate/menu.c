@@ -143,8 +143,8 @@ static struct {
     struct sigaction actions[ENDING_SIGNALS];
 } terminal;
 
-/* Restore the terminal, and let the signal end the program: SA_RESETHAND has restored its default
- * action. */
+/* Restore the terminal, and raise the signal again. The signal then ends the program, because
+ * SA_RESETHAND has restored its default action. */
 static void restore_and_end(int number)
 {
     (void)tcsetattr(terminal.fd, TCSANOW, &terminal.before);

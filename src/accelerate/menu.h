@@ -16,10 +16,10 @@ typedef struct fsdp_menu_io {
 FSDP_MUST_CHECK fsdp_status fsdp_menu_line(const fsdp_menu_io *io, const char *prompt, char **line);
 /* Let the user choose one of words [count], and set *chosen to its index. Word `initial` is
  * selected at first. If io->keys is true, up and down (or k and j) change the selection, and Enter
- * ends the choice. A digit selects the word that is equal to the digit or, if there is none, the
- * word with this number, counted from 1 (0: the first word). If io->keys is false, the user types a
- * word or its number, or an empty line for `initial`. Return FSDP_ERR_STATE if the input has ended,
- * or after Ctrl-C. */
+ * ends the choice. A digit selects the word that is equal to it. If there is no such word, it
+ * selects the word with this number, counted from 1; 0 also selects the first word. If io->keys is
+ * false, the user types a word or its number, or an empty line for `initial`. Return FSDP_ERR_STATE
+ * if the input has ended, or after Ctrl-C. */
 FSDP_MUST_CHECK fsdp_status fsdp_menu_choose(const fsdp_menu_io *io, const char *prompt,
                                              const char *const *words, size_t count, size_t initial,
                                              size_t *chosen);

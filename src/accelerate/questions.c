@@ -144,9 +144,9 @@ static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **va
     }
 }
 
-/* Read the answer that the command line gives. For FSDP2, there is no question about the strategy,
- * but a question whether to reshard. fsdp_sharding_strategy must not be read as the answer to that
- * question, because the strategy 1 would then mean yes. */
+/* Read the answer that the command line gives. With FSDP2, the user is not asked for a strategy,
+ * but whether to reshard (yes or no). The answer must not be taken from fsdp_sharding_strategy:
+ * there, 1 is the number of a strategy, but it would be read as yes. */
 static fsdp_status answer_given(fsdp_answers *a, size_t i)
 {
     const fsdp_question *q = question(i);
@@ -256,8 +256,9 @@ static bool is_multi_gpu(const char *text)
 }
 
 /* Store the answer `value` to all questions whose key is `key`. `distributed_type=FSDP` gives two
- * answers: MULTI_GPU, and use_fsdp=yes. `distributed_type=MULTI_GPU` also gives use_fsdp=no, unless
- * use_fsdp was given, because the default of use_fsdp without questions is yes. */
+ * answers: MULTI_GPU, and use_fsdp=yes. `distributed_type=MULTI_GPU` means training without FSDP,
+ * but the default of use_fsdp is yes if no questions are asked. So this answer also gives
+ * use_fsdp=no, unless the user gave use_fsdp. */
 static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
 {
     bool any = false;
@@ -282,8 +283,8 @@ static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
     return any ? FSDP_OK : unknown_key(key);
 }
 
-/* Split "key=value" into *key, which the caller owns, and *value, which points into `pair`. The key
- * has underscores for dashes. */
+/* Split "key=value" into *key, which the caller owns, and *value, which points into `pair`. In
+ * *key, underscores replace the dashes. */
 static fsdp_status split_pair(const char *pair, char **key, const char **value)
 {
     const char *equals = strchr(pair, '=');
@@ -318,8 +319,8 @@ static bool is_same_question(const char *a, const char *b)
     return false;
 }
 
-/* Return true if the first answer is distributed_type=FSDP, which means use_fsdp=yes, and the
- * second one is use_fsdp=no. */
+/* Return true if the two answers contradict each other in this way: the first is
+ * distributed_type=FSDP, which means use_fsdp=yes, and the second is use_fsdp=no. */
 static bool denies_fsdp(const char *key_1, const char *value_1, const char *key_2,
                         const char *value_2)
 {
@@ -328,8 +329,8 @@ static bool denies_fsdp(const char *key_1, const char *value_1, const char *key_
            strcmp(key_2, "use_fsdp") == 0 && use && strcmp(use, "false") == 0;
 }
 
-/* Return FSDP_ERR_INVALID if the two pairs contradict each other. Different answers to one question
- * do. */
+/* Return FSDP_ERR_INVALID if the two pairs contradict each other, for example if they are different
+ * answers to the same question. */
 static fsdp_status check_pairs(const char *first, const char *second)
 {
     char *key_1 = NULL, *key_2 = NULL;

@@ -1,6 +1,7 @@
 /* Asks the questions that `accelerate config` asks for FSDP, with the same choices, order and
- * defaults, and makes the configuration that it writes. If the user chooses something that this
- * program does not support (DeepSpeed, other devices), the answer is refused. */
+ * defaults, and makes the configuration that `accelerate config` would write. If the user chooses
+ * something that this program does not support (DeepSpeed, other devices), the answer is
+ * refused. */
 #pragma once
 #include "src/accelerate/menu.h"
 #include "src/accelerate/yaml_tree.h"

@@ -11,8 +11,8 @@
 #include "src/base/json.h"
 #include "src/options/yaml_value.h"
 
-/* Return true if YAML 1.1 reads `text`, written without quotes, as a boolean, and set *value to the
- * boolean. */
+/* `text` is a scalar without quotes. Return true if it is a boolean in YAML 1.1, and set *value to
+ * the boolean. */
 static bool is_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"false", "no", "off", "true", "yes", "on"};

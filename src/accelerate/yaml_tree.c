@@ -47,8 +47,8 @@ void fsdp_yaml_remove(fsdp_yaml *map, const char *key)
     map->n--;
 }
 
-/* Add an empty entry `key` to `map`, in place of an old entry with this key. Set *value to the new
- * entry. The caller sets its kind. */
+/* Add an empty entry `key` to `map`. If `map` already has an entry with this key, remove the old
+ * entry. Set *value to the new entry. The caller sets its kind. */
 static fsdp_status make_entry(fsdp_yaml *map, const char *key, fsdp_yaml **value)
 {
     char *name = fsdp_strdup(key);

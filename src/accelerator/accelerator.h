@@ -62,9 +62,9 @@ struct fsdp_accelerator {
     FILE *out;
     fsdp_tape *tape;
     fsdp_grad_scaler *scaler;
-    /* fp16: since the loss scale was last updated, an optimizer has stepped, or its unscaled
-     * gradients were released without a step. The scale is updated only at the next forward, so
-     * that all optimizers of an iteration use the same scale. */
+    /* fp16: true if an optimizer has stepped since the loss scale was last updated, or if its
+     * unscaled gradients were released without a step since then. The scale is updated only at the
+     * next forward, so that all optimizers of an iteration use the same scale. */
     bool update_pending;
     uint64_t backwards; /* number of backward passes so far */
 
@@ -99,8 +99,8 @@ struct fsdp_accelerator {
     uint32_t forwards; /* number of training scopes that were opened without a batch */
     bool triggered;
 
-    /* The open trackers. NULL while no trackers are open, if neither log_with nor tracker_command
-     * asks for any, and on all processes except the main one. */
+    /* The open trackers. NULL if no trackers are open, if this is not the main process, or if
+     * neither log_with nor tracker_command asks for trackers. */
     fsdp_tracking *tracking;
     bool tracks;       /* trackers are open */
     int64_t iteration; /* number of the next checkpoint */
@@ -121,7 +121,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
 
 /* ---- data.c ---- */
 /* At the end of an epoch, the current batches of all ranks may contain examples that even_batches
- * repeats. If they do, return the number of examples in these batches that are not repeated.
+ * repeats. If they do, return the number of examples in these batches without the repetitions.
  * Otherwise return -1. */
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
@@ -142,7 +142,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, boo
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);
-/* Check options->log_with. Return an error if it contains an unknown name, or the name of a service
- * although `command` (options->tracker_command) is NULL. */
+/* Check options->log_with. Return an error if it contains an unknown name. A service needs a
+ * tracker program, so also return an error if it contains the name of a service and `command`
+ * (options->tracker_command) is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trackers(const char *log_with,
                                                             const char *command);

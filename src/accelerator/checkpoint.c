@@ -179,9 +179,9 @@ static fsdp_status saved_name(fsdp_json_node names, size_t i, const char **name)
     return fsdp_json_get_str(fsdp_json_at(names, i), "name", name);
 }
 
-/* Return FSDP_ERR_INVALID if `saved`, the name of object `i` in the folder, is the name of another
- * registered object, and not that of registered object `i`. A name that no object has is accepted,
- * because the program may have renamed the object. */
+/* `saved` is the name of object `i` in the folder. Return FSDP_ERR_INVALID if registered object `i`
+ * has another name, and `saved` is the name of a different registered object. A name that no
+ * registered object has is accepted, because the program may have renamed the object. */
 static fsdp_status check_name(const fsdp_accelerator *a, const char *dir, size_t i,
                               const char *saved)
 {
@@ -300,8 +300,8 @@ static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 
 /* ---- names ---- */
 
-/* Set *n to the number of folders checkpoint_<i> in `dir`. Set *newest to the largest i, and
- * *oldest to the smallest i except `saved`. They are -1 if there are no such folders. */
+/* Set *n to the number of folders checkpoint_<i> in `dir`. Set *newest to the largest i. Set
+ * *oldest to the smallest i that is not `saved`. Each of them is -1 if there is no such folder. */
 static fsdp_status list_checkpoints(const char *dir, int64_t saved, int64_t *oldest,
                                     int64_t *newest, int64_t *n)
 {
@@ -377,10 +377,11 @@ static fsdp_status remove_checkpoint(const fsdp_accelerator *a, int64_t number)
     return status;
 }
 
-/* Remove the oldest checkpoints until at most total_limit remain. The checkpoint `saved`, which was
- * just written, is not removed: a run that begins at a smaller number than the checkpoints in the
- * folder would otherwise lose each checkpoint that it saves. Accelerate removes folders before it
- * saves, so the same ones remain; here, no folder is lost if the save fails. */
+/* Remove the oldest checkpoints until at most total_limit remain. Never remove `saved`, the
+ * checkpoint that was just written. Its number may be smaller than those of all other checkpoints
+ * in the folder, and a run would then lose each checkpoint that it saves. Accelerate removes
+ * checkpoints before it saves. This function removes them after the save instead. The same
+ * checkpoints remain, but none is lost if the save fails. */
 static fsdp_status remove_oldest(const fsdp_accelerator *a, int64_t saved)
 {
     int64_t oldest = -1, newest, n = 0;

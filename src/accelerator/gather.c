@@ -34,9 +34,10 @@ static size_t print_form(char *text, size_t bytes, const form *f)
     return n;
 }
 
-/* Set *forms to an array [world_size] of the forms of all ranks, which the caller owns. Return an
- * error on all ranks if the forms differ, except in the size of dimension `free_dim` (-1: no
- * exception). Collective. */
+/* Exchange the forms (dtype and shape) of the ranks' tensors. Set *forms to an array [world_size]
+ * with the form of each rank; the caller owns the array. Return an error on all ranks if the forms
+ * differ in anything but the size of dimension `free_dim`; -1: all sizes must be equal.
+ * Collective. */
 static fsdp_status exchange(fsdp_accelerator *a, const char *call, const fsdp_tensor *tensor,
                             int free_dim, form **forms)
 {

@@ -7,8 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 
-/* Create `count` objects of the given lengths, whose bytes are zeros. They are one allocation: the
- * array, followed by the bytes of each object and a NUL. */
+/* Create `count` objects of the given lengths, filled with zeros. They are in one allocation: the
+ * array of objects, and after it the bytes of each object, each followed by a NUL. */
 static fsdp_status make_objects(const uint64_t *lengths, size_t count, fsdp_object_bytes **out)
 {
     uint64_t all = 0;

@@ -278,8 +278,9 @@ fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *a, fsdp_optimizer *opti
     if (!a->sync_gradients)
         return FSDP_OK;
     fsdp_optimizer_zero_grad(optimizer);
-    /* If the gradients were unscaled but the step was left out, the next gradients are scaled
-     * again, and the scale is lowered if the released gradients were not finite. */
+    /* The gradients may have been unscaled, and then released without a step. In that case, update
+     * the scaler before the next gradients: they must be unscaled, too, and the scale must become
+     * smaller if the released gradients were not finite. */
     if (fsdp_grad_scaler_was_used(a->scaler, optimizer))
         a->update_pending = true;
     return FSDP_OK;

@@ -330,8 +330,8 @@ fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype, int64
     return FSDP_OK;
 }
 
-/* On each rank, measure matrix products in the largest shapes of a step, on one thread. Set *gflops
- * to the mean over the ranks of the highest rate of each rank. */
+/* On each rank, measure matrix products in the largest shapes of a step, on one thread, and take
+ * the highest rate. Set *gflops to the mean of these rates over the ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -342,8 +342,8 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
 }
 
 /* Measure the rate of matrix products several times, and set *gflops to the highest rate. Single
- * matrix products must have a higher rate than a whole step. If the highest rate so far is not
- * higher, other processes have used the cores, so measure again, up to RATE_TRIES times in all. */
+ * matrix products must have a higher rate than a whole step. If they do not, other processes have
+ * used the cores during the measurement, so measure again, up to RATE_TRIES times in all. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;

@@ -252,8 +252,9 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Measure one collective. The result of the first call is checked. The duration of the second call
- * decides how many calls a round has. Set *seconds to the median over the rounds of the duration of
- * a call, and *wrong to the number of wrong elements on all ranks. */
+ * decides how many calls make a round. Each of ROUNDS rounds gives a duration per call. Set
+ * *seconds to the median of these durations, and *wrong to the number of wrong elements on all
+ * ranks. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds, int64_t *wrong)
 {
     double rounds[ROUNDS], once;

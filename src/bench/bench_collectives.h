@@ -62,10 +62,10 @@ const char *fsdp_bench_collective_name(int i);
 /* Return the way in which measurement i is done: "shared" or "copied". */
 const char *fsdp_bench_collective_method(int i);
 
-/* Run all measurements. Collective. The measurements are in order, each for all sizes in ascending
- * order. Rank 0 calls `each` after every measurement of a size. Return FSDP_ERR_NOMEM on all ranks
- * if buffers of max_bytes do not fit into the memory of the host. Return FSDP_ERR_STATE on all
- * ranks, after all measurements, if the result of a collective is wrong. */
+/* Run all measurements in the order of their numbers, each for all sizes in ascending order.
+ * Collective. Rank 0 calls `each` after every measurement of a size. Return FSDP_ERR_NOMEM on all
+ * ranks if buffers of max_bytes do not fit into the memory of the host. Return FSDP_ERR_STATE on
+ * all ranks, after all measurements, if the result of a collective is wrong. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_collectives(const fsdp_bench_collectives_config *config,
                                                    fsdp_group *group,
                                                    fsdp_bench_collective_fn *each, void *arg);

@@ -229,8 +229,8 @@ static fsdp_status check_names(const fsdp_csv_row *header)
     return FSDP_OK;
 }
 
-/* Replace *name, which the user may have written with other upper and lower case, by the name of
- * the column in the header. */
+/* *name is the name of a column, as the user wrote it; its upper and lower case may differ from the
+ * header. Replace *name by the name in the header. */
 static fsdp_status spell(const fsdp_csv_row *header, char **name)
 {
     size_t length;

@@ -1,8 +1,8 @@
 /* See class_output.h. The result for a text is added to the text's row, under the keys "label" and
- * "score", or under "predictions" if several labels per text are shown. If any row already has one
- * of these keys, for example the true label as "label", all results use the keys "predicted_label"
- * and so on instead, so that no value of the input is overwritten. In CSV, several labels are in
- * the columns label_1, score_1, label_2, ... */
+ * "score", or under "predictions" if several labels per text are shown. A row may already have one
+ * of these keys, for example the true label as "label". In that case, all results use the keys
+ * "predicted_label" and so on, so that no value of the input is overwritten. In CSV, several labels
+ * are in the columns label_1, score_1, label_2, ... */
 #include "src/classify/class_output.h"
 
 #include <string.h>

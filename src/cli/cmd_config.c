@@ -83,10 +83,10 @@ static const fsdp_options_spec write_spec = {
     .positional = "key=value...",
 };
 
-/* Set *config to the new configuration, which the caller owns. Ask the questions or, without
- * questions, take the answers `given` [n] and defaults. Without questions and without --overwrite,
- * also check that no value of the file `path` is lost. After a failure, set *misused if the answers
- * on the command line are wrong. */
+/* Set *config to the new configuration, which the caller owns. If the user gave neither --defaults
+ * nor answers, ask the questions. Otherwise ask nothing, and use the answers `given` [n], and
+ * defaults for the rest. In this case, without --overwrite, also check that no value of the file
+ * `path` is lost. After a failure, set *misused if the answers on the command line are wrong. */
 static fsdp_status answer(const write_options *o, const char *const *given, size_t n,
                           const char *path, fsdp_yaml *config, bool *misused)
 {

@@ -1,5 +1,5 @@
-/* `fsdp evaluate`: measures models on held-out rows: the loss, and by the model's task perplexity,
- * ROUGE scores, or accuracy and F1. */
+/* `fsdp evaluate`: measures models on held-out rows. It reports the loss and, depending on the
+ * model's task, perplexity, ROUGE scores, or accuracy and F1. */
 #include <string.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* `fsdp launch`: starts the ranks of a command on one host or on several. This file finds the
- * program to run, and in a job on one host starts the ranks again after a failure. src/launch has
- * the options, which are those of torchrun and of `accelerate launch`, and starts and watches the
- * ranks of one attempt. src/hosts runs a job over several hosts. */
+ * program to run. If the job runs on one host, it also starts the ranks again after a failure.
+ * src/launch starts and watches the ranks of one attempt, and has the options, which are those of
+ * torchrun and of `accelerate launch`. src/hosts runs a job over several hosts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -241,9 +241,9 @@ static int run_attempts(const fsdp_launch *launch)
     }
 }
 
-/* Return true if the command is an fsdp command with --help or --print-config, or one that lists
- * its subcommands because none is given. The launcher then prints the text itself, because
- * otherwise every rank would print it. */
+/* Return true if the command only prints a text: it is an fsdp command with --help or
+ * --print-config, or it needs a subcommand and has none, so that it lists its subcommands. The
+ * launcher then prints the text itself, because otherwise every rank would print it. */
 static bool asks_for_text(const fsdp_launch *launch)
 {
     const fsdp_command_group *group = fsdp_command_group_of(launch->command[0]);
@@ -265,8 +265,8 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     int code = FSDP_EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
     fsdp_status status = fsdp_hosts_job_init(&job, options);
-    /* The ranks must not get the secret, even if the launcher read it from a file and not from this
-     * variable. */
+    /* The ranks must not get the job's secret. Remove the variable even if the launcher has read
+     * the secret from a file instead. */
     unsetenv(FSDP_JOB_SECRET_ENV);
     if (status == FSDP_OK)
         status = fsdp_hosts_run(&job, &code);

@@ -276,8 +276,8 @@ static fsdp_status check(void *config, const fsdp_options *options)
 }
 
 /* Return the reason why option `name` has no effect, or NULL if it has an effect.
- * --threads-per-rank and --isa have an effect only if the plan measures the speed of this machine,
- * which it does for an estimate without --flops-per-rank. */
+ * --threads-per-rank and --isa have an effect only if the speed of this machine is measured. This
+ * is the case if the user asked for an estimate and did not give --flops-per-rank. */
 static const char *without_effect(const void *config, const fsdp_options *options, const char *name)
 {
     const plan_config *c = config;

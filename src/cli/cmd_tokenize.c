@@ -264,10 +264,10 @@ static const fsdp_options_spec spec = {
     .check = check_options,
 };
 
-/* If --task-prefix is not given, 'fsdp train' puts the prefix in the model's config.json before
- * each source text. Set c->task_prefix to the prefix in the config.json beside the tokenizer, if
- * that file has one, so that both commands make the same ids. c->task_prefix then points to
- * *prefix, which the caller frees. */
+/* 'fsdp train' puts a prefix before each source text. If --task-prefix is not given, this is the
+ * prefix in the model's config.json. So that both commands make the same ids, set c->task_prefix to
+ * the prefix in the config.json beside the tokenizer, if that file has one. c->task_prefix then
+ * points to *prefix, which the caller frees. */
 static fsdp_status choose_prefix(fsdp_tokenize_config *c, char **prefix)
 {
     *prefix = NULL;

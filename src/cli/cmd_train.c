@@ -102,8 +102,9 @@ int fsdp_cmd_train(int argc, char **argv)
         status = fsdp_memory_limit_advise(&config, fsdp_group_world_size(group),
                                           fsdp_group_local_world_size(group), result.card_bytes);
     fsdp_cli_dashboard_end(&dashboard);
-    /* After a signal, fsdp_cli_interrupt_end() ends this process as the signal does. If the run has
-     * failed, for example because its last checkpoint cannot be written, the failure counts. */
+    /* If a signal has come, fsdp_cli_interrupt_end() ends this process by this signal. Do not call
+     * it if the run failed for another reason, for example because its last checkpoint could not be
+     * written: the exit code must then report the failure. */
     if (status == FSDP_OK || result.interrupted)
         fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;

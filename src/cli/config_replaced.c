@@ -55,9 +55,10 @@ static bool is_empty(const fsdp_yaml *value)
            (!value->quoted && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0));
 }
 
-/* Return FSDP_ERR_INVALID if the value `old` would be lost, because the map `new_map` has another
- * value for its key, or none, and the user has not given a value for the key. If `old` is a map,
- * check each of its entries instead. `new_map` is NULL if the new file has no such map. */
+/* Return FSDP_ERR_INVALID if the value `old` would be lost. It would be lost if the map `new_map`
+ * has no value or another value for its key, unless the user has given a value for this key. If
+ * `old` is a map, check each of its entries instead. `new_map` is NULL if the new file has no such
+ * map. */
 static fsdp_status check_entry(const fsdp_yaml *old, const fsdp_yaml *new_map, const char *path,
                                const char *const *given, size_t n)
 {

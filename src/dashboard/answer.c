@@ -18,8 +18,8 @@
 enum {
     LOG_BYTES = 32768 /* number of bytes at the end of a log that are shown */
 };
-/* A run or a rank counts as silent when its file has got no new line for silent_s seconds plus the
- * duration of silent_steps of its steps. */
+/* A run or a rank counts as silent if its file has got no new line for a certain time: silent_s
+ * seconds, plus the usual duration of silent_steps of its steps. */
 static const double silent_s = 20;
 static const double silent_steps = 3;
 /* If the file of metrics was changed more than copy_s seconds after the time in the newest line of
@@ -177,9 +177,9 @@ static const char *written_state(const fsdp_rank *rank, const char *otherwise)
     return *rank->state ? rank->state : otherwise;
 }
 
-/* Return the state of a rank. It is the state that the rank wrote last. But if the rank has not
- * ended and has written nothing for a long time, it is "gone" if the process does not exist any
- * more, otherwise "silent". */
+/* Return the state of a rank. This is usually the state that the rank wrote last. If the rank has
+ * not ended, but has written nothing for a long time, the state is "silent", or "gone" if its
+ * process does not exist any more. */
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
@@ -439,11 +439,11 @@ static int common_folders(const char *a, const char *b)
     return count;
 }
 
-/* Return the run to which a checkpoint probably belongs. This is the run whose folder of
- * checkpoints has the most components, counted from the end, in common with the folder of the
- * checkpoint. If several runs have equally many, it is the run whose file of metrics is nearest to
- * the checkpoint in the tree. If this still gives no single run, return NULL, unless there is only
- * one run. */
+/* Return the run to which a checkpoint probably belongs. Each run has a folder of checkpoints.
+ * Choose the run whose folder has the most components, counted from the end, in common with the
+ * folder of the checkpoint. If several runs have the same number, choose the one whose file of
+ * metrics is nearest to the checkpoint in the tree. If several are still equal, or nothing is in
+ * common, return NULL; but if there is only one run, return this run. */
 static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_content *c,
                                                    const fsdp_board_checkpoint *p)
 {

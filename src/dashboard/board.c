@@ -57,10 +57,10 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
-/* Return true if the item `found` in the folder `dir` of the board is shown already under another
- * path. `other_path` in the folder `other_dir` is the path of an item that is shown, and `inode` is
- * its inode. An item is shown under the first path that the scan finds, so the result is false if
- * `other_dir` comes after `dir`. */
+/* `found` is an item in the folder `dir` of the board. Another item is shown already: its path is
+ * `other_path` in the folder `other_dir`, and its inode is `inode`. Return true if both items are
+ * the same file or folder. An item is shown under the first path that the scan finds, so the result
+ * is false if `other_dir` comes after `dir`. */
 static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
                           const char *other_path, const fsdp_inode *inode)
 {
@@ -427,8 +427,9 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool 
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
-    char *whole = realpath(path, NULL); /* the last part of this path is the name, even of a
-                                           folder such as "." */
+    char *whole = realpath(path, NULL); /* The name of the folder is the last part of this path.
+                                           For a folder such as ".", `path` does not contain the
+                                           name. */
     const char *name = whole ? fsdp_path_name(whole) : "";
     *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);

@@ -57,9 +57,9 @@ static void take_damage(const char *damage, void *context)
     snprintf(look->message, sizeof look->message, "%s", damage);
 }
 
-/* Open the checkpoint, which compares its index with the sizes of its files. Record damage in
- * *look. Ignore other errors: checkpoints of other programs may be good, even if fsdp_source_open()
- * does not support their form. */
+/* Open the checkpoint. fsdp_source_open() compares its index with the sizes of its files. Record
+ * damage in *look. Ignore other errors: checkpoints of other programs may be good, even if
+ * fsdp_source_open() does not support their form. */
 static fsdp_status open_source(const char *path, fsdp_checkpoint_look *look)
 {
     fsdp_source *source;

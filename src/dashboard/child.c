@@ -46,9 +46,9 @@ static bool read_line(int fd, char *line, size_t size)
     return false;
 }
 
-/* Return true if the child does not get the variable: TORCHELASTIC_ERROR_FILE, the file in which a
- * rank reports its error to the launcher, and the variables of the options of `fsdp dashboard`. If
- * the user has set such a variable, it was meant for another command or program. */
+/* Return true if the child must not get this environment variable. TORCHELASTIC_ERROR_FILE is the
+ * file in which a rank reports its error to the launcher. The other variables set options of `fsdp
+ * dashboard`; if the user has set one, it was meant for another command or program. */
 static bool is_withheld(const char *entry)
 {
     static const char *const names[] = {

@@ -8,8 +8,8 @@
 
 typedef struct fsdp_dashboard_child {
     pid_t pid; /* 0: none */
-    /* Writing end of a pipe. The child ends when this process closes it or ends. -1: the child
-     * outlives this process. */
+    /* Writing end of a pipe. The child ends when this process closes the pipe, or when this process
+     * ends. -1: the child outlives this process. */
     int keep_open;
     char address[128];
 } fsdp_dashboard_child;

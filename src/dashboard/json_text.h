@@ -2,8 +2,8 @@
 #pragma once
 #include "src/base/str.h"
 
-/* Append a number with 7 significant digits; null if it is not finite. Whole numbers up to 2^53
- * have all digits, and other numbers from 10^7 to 10^15 have 3 decimals. */
+/* Append a number; null if it is not finite. Whole numbers up to 2^53 get all digits, other numbers
+ * from 10^7 to 10^15 get 3 decimals, and all remaining numbers get 7 significant digits. */
 void fsdp_json_text_number(fsdp_str *to, double value);
 /* Append a string of `n` bytes. Bytes that are 0 or not UTF-8 become U+FFFD. The characters < > &
  * and JavaScript's line separators are escaped, so that the text is harmless even inside HTML. */

@@ -61,11 +61,11 @@ static double at_least_zero(double value)
 }
 
 /* Return how long the rank had no core during the steps of a sample. `queued_s` is the time in
- * which the first thread was ready to run but did not run. It also includes such times at the end
- * of a wait for other ranks, which belong to wait_s. So the result is at most the time in which the
- * rank neither waited nor read data, and at most the time in which it neither waited nor ran. The
- * caller need not consider time between steps: a change of the state has a line of its own, so a
- * line with steps is only about these steps. */
+ * which the first thread was ready to run but did not run. A part of it may be at the end of a wait
+ * for other ranks, and that part belongs to wait_s. So the result is limited in two ways: to the
+ * time in which the rank neither waited nor read data, and to the time in which it neither waited
+ * nor ran. The time between steps need not be considered: a change of the state has a line of its
+ * own, so a line with steps is only about these steps. */
 static double no_core_of(const fsdp_rank_sample *s, double cpu_s, double queued_s)
 {
     const double own_s = at_least_zero(s->seconds - s->wait_s - s->data_s);

@@ -19,8 +19,8 @@ typedef struct fsdp_rank_sample {
     double no_core_s; /* part of `seconds`, outside of wait_s and data_s, in which the rank had no
                          core */
     double steps;     /* number of steps in the interval */
-    /* Bytes of memory at the moment when most memory was allocated: allocated and reserved in
-     * total, and by purpose. */
+    /* The memory of the rank in bytes, at the moment in the interval when most memory was
+     * allocated. allocated and reserved are totals. tags: the allocated bytes by purpose. */
     double allocated, reserved, tags[FSDP_TAG_COUNT];
 } fsdp_rank_sample;
 
@@ -39,8 +39,8 @@ typedef struct fsdp_rank {
     double earlier_s;     /* total duration of earlier runs that this run continues, and whose
                              lines are in the same file */
     double step;
-    /* Sums over all steps. The first step, whose time includes the warm-up, is left out as soon as
-     * there are other steps. */
+    /* Sums over all steps except the first, whose time includes the warm-up. While there is only
+     * the first step, they are the times of this step. */
     double steps, seconds, wait_s, data_s, no_core_s;
     /* Time of the steps in which the first thread neither ran, nor was ready to run, nor waited for
      * ranks or data. Only meaningful if knows_cpu is true. */

@@ -159,8 +159,8 @@ static void restart(void *context)
 
 /* --- creating --- */
 
-/* Return the path of the folder with the rank files of the metrics file `path`: "a.ranks" for
- * "a.jsonl". The caller owns it. */
+/* `path` is the path of a metrics file. Return the path of the folder with the rank files of the
+ * same run: "a.ranks" for "a.jsonl". The caller owns the result. */
 static char *folder_of_ranks(const char *path)
 {
     const size_t n = strlen(path) - (fsdp_ends_with(path, ".jsonl") ? strlen(".jsonl") : 0);
@@ -229,8 +229,8 @@ static fsdp_status add_rank(fsdp_dashboard_run *run, int root, int number, bool 
     return status;
 }
 
-/* Return the largest number of ranks that the run can have: the number of ranks that the file of
- * rank 0 names, if this file has been read. */
+/* Return the largest number of ranks that the run can have. This is the world size in the file of
+ * rank 0. If that file has not been read, it is FSDP_RUN_RANKS. */
 static size_t most_ranks(const fsdp_dashboard_run *run)
 {
     const int64_t world_size = run->n_ranks ? run->ranks[0]->world_size : 0;
@@ -325,8 +325,9 @@ fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root, int64_t d
 
 /* --- event files --- */
 
-/* Read one event file through a path that contains the descriptor of the file. So the file that was
- * checked is read, even if a symbolic link has replaced it in the meantime. */
+/* Read one event file. The file is first opened and checked, and then read through a path that
+ * contains its descriptor. So the file that is read is the one that was checked, even if a symbolic
+ * link has replaced it in the meantime. */
 static fsdp_status read_event_file(int root, const char *path, fsdp_metrics_curves *curves)
 {
     char opened[64];

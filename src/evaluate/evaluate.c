@@ -91,8 +91,7 @@ static int rank_of_row(const evaluator *v, size_t row)
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* Append the generated texts of the rows that this rank processes to `packed`, each with its
- * NUL. */
+/* Append the texts that were generated for the rows of this rank to `packed`, each with its NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)

@@ -156,8 +156,8 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
 /* Return true if `name` may belong to the model. The caller has already removed the model's prefix
  * from `name`. If this prefix is not empty, every name belongs to the model. If it is empty, the
  * model is at the top of the checkpoint, next to other items. In that case, `name` may belong to
- * the model only if the name of some parameter of the model has the same part before its first
- * dot. */
+ * the model only if it has the same beginning, up to the first dot, as the name of a parameter of
+ * the model. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -308,8 +308,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* Convert a state that the checkpoint stores as a plain number to a scalar tensor, because this
- * optimizer keeps the state as a scalar tensor, and put the tensor into run->state. For example,
+/* The checkpoint stores this state as a plain number, but this optimizer keeps it as a scalar
+ * tensor. Convert the number to a tensor, and put the tensor into run->state. For example,
  * transformers' Adafactor saves the initial RMS as the number 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)

@@ -273,8 +273,8 @@ static fsdp_status assign(fsdp_foreign_run *run, const numbered *number,
     return FSDP_OK;
 }
 
-/* Assign each number whose name in the checkpoint is that of a slot's parameter. Set *any to
- * whether there is such a name. */
+/* If param_names gives a number the name of a parameter that has a slot, assign the number to this
+ * parameter. Set *any to true if there is such a number, otherwise to false. */
 static fsdp_status assign_by_names(fsdp_foreign_run *run, const numbers *all, bool *any)
 {
     *any = false;
@@ -434,8 +434,8 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
     return FSDP_OK;
 }
 
-/* Put into run->state those options of the parameter's group that the optimizer's steps change. The
- * values are those of the checkpoint. */
+/* Some options change while the optimizer makes steps. Put these options of the parameter's group
+ * into run->state, with their values in the checkpoint. */
 static fsdp_status put_changing_options(fsdp_foreign_run *run, const fsdp_foreign_parameter *p)
 {
     fsdp_state_key key = {0};

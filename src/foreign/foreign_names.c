@@ -358,9 +358,9 @@ static bool is_number(const char *text, size_t n)
 }
 
 /* `name` is the name of an item, which ends in "state.<parameter>.<key>", and `rest` points to
- * "<parameter>.<key>" in `name`. If <parameter> is a number, or ends with one of the names that
- * probe() returns, the optimizer's state may be in this place. So add the place to `to`. Its prefix
- * is the part of `name` before "state.". */
+ * "<parameter>.<key>" in `name`. The part of `name` before "state." is the prefix of a place. If
+ * <parameter> is a number, or ends with one of the names that probe() returns, this place may
+ * contain the optimizer's state. So add the place to `to`. */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

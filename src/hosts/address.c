@@ -165,8 +165,9 @@ static bool bind_to(int fd, int family, const char *from)
     return bound;
 }
 
-/* Return true if the socket is connected to itself. That can happen if a process connects to a port
- * of its own machine where no process listens, and the system chooses the same port for it. */
+/* Return true if the socket is connected to itself. This can happen if a process connects to a port
+ * of its own machine at which no process listens. The system may then choose this same port as the
+ * port of the connecting socket. */
 static bool is_self_connected(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};

@@ -34,8 +34,8 @@
  * only that failure is shown. */
 static const double OUTPUT_DELAY_S = 1.0;
 static const double DAEMONS_S = 5.0; /* time from the end of mpirun until daemons are killed */
-/* A signal of another host within this time after the first signal does not count as a second
- * signal, because a batch system signals all hosts. */
+/* A batch system sends a signal to all hosts, so each host may report it. A signal that another
+ * host reports within this time after the first signal does not count as a second signal. */
 static const double SAME_SIGNAL_S = 2.0;
 static const double HELD_S = 15.0; /* how long a JOIN may wait for a free node rank */
 
@@ -73,8 +73,8 @@ typedef struct first {
                               new host can take part */
     char cause[2600];      /* why the round ends; "": no failure */
     int ends;              /* bits of fsdp_hosts_ends: how ranks ended after the stop */
-    char how[2600];        /* how the rank ended that was the first to fail after the stop; "":
-                              no rank has failed */
+    char how[2600];        /* describes the first failure of a rank after the stop; "": no
+                              rank has failed */
     fsdp_str output;       /* output of MPI that was not shown yet */
     double output_s;       /* when the first byte of `output` came */
     int exit_code;
@@ -361,8 +361,8 @@ static fsdp_status send_places(first *f, int master_port)
     return FSDP_OK;
 }
 
-/* Start mpirun. Its launch agent is this program. On each host, its ranks run `fsdp launch-rank`,
- * with the path of `fsdp` that the launcher of that host has put into the environment. */
+/* Start mpirun. Its launch agent is this program. On each host, the ranks that mpirun starts run
+ * `fsdp launch-rank`. The launcher of the host has put the path of `fsdp` into the environment. */
 static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
 {
     static const char *const command[] = {"/bin/sh", "-c", "exec \"$FSDP_LAUNCH_EXE\" launch-rank"};

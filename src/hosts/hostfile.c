@@ -31,8 +31,8 @@ enum {
 
 /* ---- the list ---- */
 
-/* Add `ranks` ranks of the host `name` [length]. If the host is in the list, it gets that many more
- * ranks. */
+/* Add `ranks` ranks of the host `name` [length]. If the host is already in the list, add `ranks` to
+ * its number of ranks. */
 static fsdp_status add_host(fsdp_host_list *list, const char *name, size_t length, int ranks)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -416,9 +416,9 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
         fprintf(stderr, "fsdp launch: starting all ranks again (restart %d of %d)\n",
                 shape.round + 1, launch->max_restarts);
     }
-    /* mpirun ends the ranks itself after all signals except SIGUSR1, and its exit code does not say
-     * whether they have saved. So only after SIGUSR1, a failure of mpirun means that the job
-     * failed. */
+    /* After SIGUSR1, a failure of mpirun means that the job failed. After any other signal, mpirun
+     * ends the ranks itself, and its exit code does not say whether they have saved. In that case,
+     * return the exit code of the signal. */
     if (s->first && !(s->first == SIGUSR1 && *exit_code == FSDP_EXIT_FAILURE))
         *exit_code = fsdp_exit_of_signal(s->first);
     return FSDP_OK;

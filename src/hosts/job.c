@@ -25,7 +25,8 @@ static bool is_own(const char *name)
 }
 
 /* Add an option, or a word of the command, that must be equal on all hosts. Messages contain
- * `shown`; the digest of `digested` is compared. The job owns `shown`, also after an error. */
+ * `shown`. The launchers compare the digests of `digested`. The job owns `shown`, also after an
+ * error. */
 static fsdp_status add_word(fsdp_hosts_job *job, char *shown, const char *digested)
 {
     if (!shown)
@@ -65,9 +66,10 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
     return FSDP_OK;
 }
 
-/* Decide where the launchers meet, and whether this launcher may be the first one. With
- * --node-rank and without --rdzv-endpoint, the launcher of host 0 is the first. Otherwise the first
- * is the launcher that begins to listen first on the host of the endpoint. */
+/* Decide where the launchers meet, and whether this launcher may be the first one. With --node-rank
+ * and without --rdzv-endpoint, the launcher of host 0 is the first. Otherwise, any launcher on the
+ * host of the endpoint may be the first. The first is then the launcher that begins to listen at
+ * the endpoint before the others. */
 static fsdp_status find_meeting(fsdp_hosts_job *job)
 {
     const fsdp_launch_config *c = job->config;

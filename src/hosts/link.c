@@ -67,8 +67,8 @@ static fsdp_status flush(fsdp_link *link)
     return FSDP_OK;
 }
 
-/* Read what has arrived, but at most one message and its frame, so that the memory that a peer can
- * occupy is bounded. Set *at_end to true if the peer has closed the connection. */
+/* Read what has arrived, but at most one message and its frame. This limits the memory that a peer
+ * can occupy. Set *at_end to true if the peer has closed the connection. */
 static fsdp_status receive(fsdp_link *link, bool *at_end)
 {
     const size_t most = link->stage == FSDP_LINK_OPEN

@@ -9,8 +9,8 @@
  * can be inserted, repeated, reordered or changed. Messages are not encrypted; they contain no
  * secret.
  *
- * All calls return at once: the connection does not block. A launcher that waits polls `fd` for
- * fsdp_link_events(). */
+ * All calls return at once: the connection does not block. To wait until a link can send or
+ * receive, poll its `fd` for the events that fsdp_link_events() returns. */
 #pragma once
 #include "src/hosts/message.h"
 #include "src/hosts/secret.h"

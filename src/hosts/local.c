@@ -250,9 +250,9 @@ static void handle_message(fsdp_local *local, fsdp_local_process *p, const fsdp_
     }
 }
 
-/* Handle the end of a process, or of its connection. If it watched a rank and did not report how
- * the rank ended, record FSDP_ENDS_OTHER and, unless the ranks were asked to end, report that the
- * rank failed. */
+/* Handle the end of a process, or of its connection. The process may have watched a rank without
+ * reporting how the rank ended. In this case, record FSDP_ENDS_OTHER. Also report that the rank
+ * failed, unless the ranks were asked to end. */
 static void process_left(fsdp_local *local, fsdp_local_process *p)
 {
     char text[128];
@@ -321,8 +321,8 @@ void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code)
 
 /* ---- MPI's daemon ---- */
 
-/* In the child: restore the signals, leave the terminal's process group, so that Ctrl-C reaches
- * only the launcher, and become the daemon. */
+/* In the child: leave the terminal's process group, so that Ctrl-C reaches only the launcher. Then
+ * restore the signals, and become the daemon. */
 static _Noreturn void run_daemon(const fsdp_local *local, const char *program, char **words,
                                  int output, pid_t launcher)
 {

@@ -37,16 +37,16 @@ void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_j
 /* Free members that are gone. */
 void fsdp_members_sweep(fsdp_members *members);
 int fsdp_members_joined(const fsdp_members *members);
-/* Assign an index in the next round to each joined member: the first launcher gets 0, the others
- * follow by --node-rank, or in the order in which they came. Return the number of joined members.
- */
+/* Assign an index in the next round to each joined member. The first launcher gets 0. After it come
+ * the members with --node-rank, in the order of their node ranks, then all others, in the order in
+ * which they came. Return the number of joined members. */
 int fsdp_members_number(fsdp_members *members);
 /* Return the member with this index in the round, or NULL. */
 fsdp_member *fsdp_members_at(const fsdp_members *members, int index);
 
 typedef enum fsdp_join_answer {
     FSDP_JOIN_ACCEPTED,
-    FSDP_JOIN_LATER,  /* its node rank is taken, or the job has all its hosts; ask again when a
+    FSDP_JOIN_LATER,  /* its node rank is taken, or the job has all its hosts; it may join when a
                          member is lost */
     FSDP_JOIN_REFUSED /* it may never join */
 } fsdp_join_answer;

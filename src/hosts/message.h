@@ -1,7 +1,7 @@
 /* The messages between the launchers of several hosts, and between a launcher and the processes of
  * its own host. A message is a kind, some integers and some texts. The comment of each kind says
- * what they mean. The parser accepts only the numbers of integers and texts that the kind allows,
- * and at most FSDP_HOSTS_MESSAGE_BYTES bytes. */
+ * what its integers and texts mean. The parser refuses a message with a number of integers or texts
+ * that its kind does not allow, or with more than FSDP_HOSTS_MESSAGE_BYTES bytes. */
 #pragma once
 #include <stdint.h>
 
@@ -27,7 +27,7 @@ typedef enum fsdp_hosts_kind {
     FSDP_HOSTS_FAILED,
     FSDP_HOSTS_SIGNALLED, /* integer: the signal that the launcher got */
     /* No rank of this host is running any more. Integers: round, and how the ranks ended (bits of
-     * fsdp_hosts_ends). Text: how the rank ended that was the first to fail, or "". */
+     * fsdp_hosts_ends). Text: description of the first failure of a rank, or "". */
     FSDP_HOSTS_QUIET,
     FSDP_HOSTS_IDLE, /* integer: round; neither ranks nor daemon are running any more */
     /* --- from the first launcher to another one --- */

@@ -21,8 +21,8 @@ typedef struct library {
     const char *name, *package;
     const char *starters[3]; /* names of its mpirun or mpiexec, the most specific first */
     const char *daemon;
-    const char *needed[2]; /* names of this MPI library as a shared library; a program that uses it
-                              contains one of them */
+    const char *needed[2]; /* names of the shared library of this MPI; a program that uses this
+                              MPI contains one of these names */
 } library;
 
 static const library libraries[] = {
@@ -423,7 +423,8 @@ fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place)
 }
 
 /* Send the abort command of PMI version 1 to Hydra, over the socket that processes inherit. srun
- * with --mpi=pmi2 also sets PMI_FD, but it speaks version 2, and does not set MPI_LOCALRANKID. */
+ * with --mpi=pmi2 also sets PMI_FD, but uses version 2. It does not set MPI_LOCALRANKID, so send
+ * nothing if this variable is missing. */
 void fsdp_mpich_abort(int exit_code)
 {
     const char *text = getenv("PMI_FD");

@@ -43,9 +43,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi
                                              const char *const *command, size_t n_command,
                                              char ***words, size_t *n_words);
 
-/* Split the command line of a daemon, which a launch agent gets, into words. Quotes mean what they
- * mean in a shell. Anything that a shell would expand or run is refused. The caller frees *words
- * with fsdp_names_free(). */
+/* A launch agent gets the command line of a daemon as its arguments. Split it into words. Quotes
+ * mean what they mean in a shell. Anything that a shell would expand or run is refused. The caller
+ * frees *words with fsdp_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t n, char ***words,
                                            size_t *n_words);
 /* Return FSDP_OK if `program`, the first word of a command line, names the daemon of this MPI

@@ -69,8 +69,9 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
                  fsdp_last_error());
     }
     /* If the rank was asked to end, report success to MPI. After a failure, MPI would kill ranks
-     * that are still saving a checkpoint. Without a launcher on this host, MPI's exit code is the
-     * only report of a checkpoint that could not be saved. */
+     * that are still saving a checkpoint. There is one exception: without a launcher on this host,
+     * MPI's exit code is the only report of a checkpoint that could not be saved. In that case,
+     * report the failure. */
     *exit_code = attempt.interrupted && (fd >= 0 || !attempt.failed_after_signal)
                      ? FSDP_EXIT_OK
                      : attempt.exit_code;

@@ -3,9 +3,10 @@
 #pragma once
 #include "src/launch/launch_options.h"
 
-/* Set *path to the path of Accelerate's default_config.yaml. The folder is accelerate/ in $HF_HOME,
- * else in huggingface/ in $XDG_CACHE_HOME, else in ~/.cache/huggingface. The caller owns the path.
- */
+/* Set *path to the path of Accelerate's default configuration, accelerate/default_config.yaml in
+ * Hugging Face's cache folder. The cache folder is $HF_HOME. If it is not set, it is
+ * $XDG_CACHE_HOME/huggingface, and if that is not set either, ~/.cache/huggingface. The caller owns
+ * the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_path(char **path);
 /* Do what fsdp_accelerate_default_path() does, but set *path to NULL if there is no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
@@ -24,8 +25,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check(const fsdp_launch_config *conf
 const char *fsdp_accelerate_without_effect(const void *target, const fsdp_options *options,
                                            const char *name);
 
-/* Set the variables that `accelerate launch` sets for its workers in the environment of this
- * process, which the ranks inherit. Do nothing if config->is_accelerate is false. A variable that
- * is already set is changed only if a file or a flag gave its value. */
+/* `accelerate launch` sets some variables for its workers. Set these variables in the environment
+ * of this process, from which the ranks inherit them. Do nothing if config->is_accelerate is false.
+ * A variable that is already set is changed only if a file or a flag gave its value. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_set_environment(const fsdp_launch_config *config,
                                                             const fsdp_options *options);

@@ -6,7 +6,7 @@
  * chooses the cores of each rank. launch_options.c and accelerate*.c have the options.
  *
  * The launcher does all its work in one poll loop and has no threads. In particular, it does not
- * start the threads of OpenMP: if a process that has them forks, the child hangs. */
+ * start the threads of OpenMP: if a process with such threads forks, the child hangs. */
 #pragma once
 #include <sched.h>
 #include <signal.h>
@@ -20,8 +20,8 @@ enum {
     FSDP_LAUNCH_PATH_BYTES = 512
 };
 
-/* Variables in the environment of MPI's daemons, for the processes that they start: the path of
- * `fsdp`, and the name of the socket of the launcher. Ranks do not get them. */
+/* Environment variables that MPI's daemons pass to the processes that they start: the path of
+ * `fsdp`, and the name of the socket of the launcher. Ranks do not get these variables. */
 #define FSDP_LAUNCH_EXE_ENV "FSDP_LAUNCH_EXE"
 #define FSDP_LAUNCH_SOCKET_ENV "FSDP_LAUNCH_SOCKET"
 /* Variable of the ranks: the number of times that this launcher has already started the ranks of

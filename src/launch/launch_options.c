@@ -248,8 +248,8 @@ static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options 
 /* Read --rdzv-conf, KEY=VALUE,... with torchrun's keys. */
 static fsdp_status read_rdzv_conf(fsdp_launch_config *c, const fsdp_options *options)
 {
-    /* torchrun's static rendezvous calls this time "timeout", and its dynamic rendezvous
-     * "join_timeout". */
+    /* torchrun has two names for join_timeout_s: "timeout" in its static rendezvous, and
+     * "join_timeout" in its dynamic rendezvous. */
     const struct {
         const char *key;
         double *seconds;
@@ -309,8 +309,8 @@ static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *
 }
 
 /* Read `text`, the value of the option `name`, as torchrun reads --nproc-per-node: a number, auto,
- * cpu or gpu. Set *n to the number of ranks. If the option is num-processes, the number counts the
- * ranks of all hosts, and *n those of one. */
+ * cpu or gpu. Set *n to the number of ranks of one host. If the option is num-processes, the number
+ * in `text` is that of all hosts together. */
 static fsdp_status read_ranks(const fsdp_launch_config *c, const fsdp_options *options,
                               const char *name, const char *text, int *n)
 {
@@ -408,11 +408,15 @@ static void make_run_id(char id[40])
 }
 
 /* Set master_addr, master_port and the run id as torchrun does, for programs whose ranks meet at
- * MASTER_PORT. `accelerate launch` always gives torchrun a port, 29500 by default. So without
- * --master-port, the port is 29500 if options of Accelerate are given, but neither --rdzv-endpoint
- * nor --standalone; otherwise it is a free port, because jobs that run at the same time need
- * different ports. Without --rdzv-id, the run id is random with --standalone, or if --master-port,
- * --rdzv-endpoint and Accelerate's options are all absent. */
+ * MASTER_PORT.
+ *
+ * Without --master-port, the port depends on the options. `accelerate launch` always gives torchrun
+ * a port, 29500 by default. So the port is 29500 if options of Accelerate are given, but neither
+ * --rdzv-endpoint nor --standalone. Otherwise it is a free port, because jobs that run at the same
+ * time need different ports.
+ *
+ * Without --rdzv-id, the run id is random in two cases: with --standalone, or if none of
+ * --master-port, --rdzv-endpoint and Accelerate's options is given. */
 static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
 {
     const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;

@@ -7,8 +7,9 @@
 #include "src/base/assert.h"
 #include "src/launch/launch.h"
 
-/* Scripts of tutorials and of Hugging Face's examples, the command that does the same, and the
- * example in C that is the same script. `example` may be NULL. */
+/* Scripts of tutorials and of Hugging Face's examples. `command` is the fsdp command that does the
+ * same as the script. `example` is this project's example in C that does the same; it may be
+ * NULL. */
 static const struct {
     const char *script, *command, *example;
 } known[] = {

@@ -236,8 +236,8 @@ static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const 
     pool(s, self->impl, in->t[0], out);
 }
 
-/* Embed the batch and run the encoder. `forward` replaces the encoder's own forward, unless it is
- * NULL. */
+/* Embed the batch and run the encoder. If `forward` is not NULL, it replaces the encoder's own
+ * forward. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;

@@ -65,9 +65,9 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* kv: number of weights in the key and value projections of a layer. rest: number of weights in
-     * the other linear layers of a layer. The last layer applies these other linear layers to only
-     * one token per sequence (Note [First tokens] in bert.c). */
+    /* kv: number of weights in the key and value projections of a BertLayer. rest: number of
+     * weights in its other linear layers. The last BertLayer applies these other linear layers to
+     * only one token per sequence (Note [First tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
     const double pairs = n * (before_last * s * s + s);

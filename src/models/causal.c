@@ -102,8 +102,9 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* The batch has `tokens` rows. Return true if so few of them are in `rows` that computing only
- * these saves more time and memory than gathering them costs. */
+/* The batch has `tokens` rows, of which only `rows` are needed. Return true if these are few: at
+ * least one, and at most 3/4 of all rows. To compute only these then saves more time and memory
+ * than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;

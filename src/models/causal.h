@@ -8,17 +8,17 @@
  * tokens. Embedding and head are called as modules, so each of them can be an FSDP unit.
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label.
- * Generation reads only the last row of each prompt. In the last layer, the rows of a sequence
- * before its first row that is read, for example the rows of a prompt without labels, are needed
- * only to compute keys and values. So a body has a second forward, `read_forward`, besides its
- * ordinary forward. In read_forward, the last layer computes keys and values for all rows of a
- * sequence. It computes queries, and everything after attention, only for the first row that is
- * read and all later rows. Causal attention assumes that the last query of a sequence belongs to
- * its last key, the query before it to the key before that, and so on. In read_forward this is
- * true, because the queries are those of the last rows of the sequence. So each query sees the same
- * keys as in the ordinary forward. For the rows that are left out, the gradients would be zero
- * anyway. Both forwards read parameters in the same order, so ranks that train together may use
- * different forwards. */
+ * Generation reads only the last row of each prompt. A sequence often begins with rows that are not
+ * read, for example with a prompt that has no labels. In the last layer, the rows before the first
+ * row that is read are needed only to compute keys and values. So a body has a second forward,
+ * `read_forward`, besides its ordinary forward. In read_forward, the last layer computes keys and
+ * values for all rows of a sequence. It computes queries, and everything after attention, only for
+ * the first row that is read and all later rows. Causal attention assumes that the last query of a
+ * sequence belongs to its last key, the query before it to the key before that, and so on. In
+ * read_forward this is true, because the queries are those of the last rows of the sequence. So
+ * each query sees the same keys as in the ordinary forward. For the rows that are left out, the
+ * gradients would be zero anyway. Both forwards read parameters in the same order, so ranks that
+ * train together may use different forwards. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -31,8 +31,8 @@ typedef struct fsdp_causal_input {
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
     int32_t span; /* a number that is greater than all position_ids */
-    /* Keys and values of earlier tokens, to which each layer appends those of the current tokens.
-     * NULL if the forward is not for decoding. */
+    /* The cache of the keys and values of earlier tokens. Each layer appends the keys and values of
+     * the current tokens to it. NULL if the forward is not for decoding. */
     fsdp_kv_cache *cache;
 } fsdp_causal_input;
 

@@ -5,7 +5,7 @@
 
 #include "src/base/json.h"
 
-/* The largest dimension that is accepted. It is so small that dimension * dimension * (bytes of an
+/* The largest dimension that is accepted. With this limit, dimension * dimension * (bytes of an
  * element) is always below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
@@ -38,8 +38,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const 
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
 /* Get the id of an optional token, as fsdp_config_token() does. *value is set to -1 if the model
- * has no such token, that is, if the value of the key is null or -1, or if the key is missing and
- * `absent` is not in the vocabulary. */
+ * has no such token. This is so in two cases: the value of the key is null or -1, or the key is
+ * missing and `absent` is not in the vocabulary. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);

@@ -141,9 +141,9 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_rule_texts_read(root, "stop_strings", &c->stop_strings);
 }
 
-/* Keys of generation_config.json that would change what is generated, and that this program does
- * not support. Such a key is accepted if it is absent, or if its value is false, an empty list or
- * the number `neutral`. */
+/* Keys of generation_config.json that this program does not support, and that would change what is
+ * generated. A file may have such a key only if its value has no effect: false, null, an empty
+ * list, or the number `neutral`. */
 static const struct {
     const char *key;
     double neutral; /* NAN: no number is neutral */

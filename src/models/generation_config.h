@@ -60,19 +60,19 @@ typedef struct fsdp_generation_config {
     fsdp_rule_ids forced_eos_token_id;
     fsdp_length_decay exponential_decay_length_penalty;
     fsdp_rule_biases sequence_bias; /* numbers that are added to scores */
-    /* Ids that the prompt contains or, for a seq2seq model, the source contains get a repetition
-     * penalty of 1 / encoder_repetition_penalty. So above 1, these ids become likelier. 1 or 0: no
-     * change. */
+    /* Some ids get a repetition penalty of 1 / encoder_repetition_penalty: those in the source of a
+     * seq2seq model, or those in the prompt of any other model. So with a value above 1, these ids
+     * become likelier. 1 or 0: no change. */
     double encoder_repetition_penalty;
     /* an n-gram of the prompt or of the source is not generated again; 0: n-grams may repeat */
     int64_t encoder_no_repeat_ngram_size;
     /* classifier-free guidance (src/generate/guidance.h); 1: off */
     double guidance_scale;
-    /* the prompt that guidance_scale leads away from; empty: the last id of the prompt. Not a key
-     * of transformers' file, but an argument of its generate() */
+    /* the prompt from which guidance_scale leads the result away; empty: only the last id of the
+     * actual prompt. This is not a key of transformers' file, but an argument of its generate() */
     fsdp_rule_ids negative_prompt_ids;
-    /* Generation of a batch ends after the first id at which it has taken more than this number of
-     * seconds. 0: no limit. */
+    /* If generation of a batch has taken more than this number of seconds, each sequence ends with
+     * its next id. 0: no limit. */
     double max_time;
     bool remove_invalid_values; /* use 0 for a NaN, and the largest float for an infinity */
     /* Only for beam search: normalize the scores again after they were changed, so that they are

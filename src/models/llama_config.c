@@ -181,8 +181,9 @@ static fsdp_status check_mistral_layer_types(fsdp_json_node root, const fsdp_lla
     return FSDP_OK;
 }
 
-/* Read sliding_window. Mistral has a window, and Qwen has one if use_sliding_window is true. If
- * the key is absent, the window is 4096 tokens. If its value is null, there is no window. */
+/* Read sliding_window. The key is read for Mistral, and for Qwen if use_sliding_window is true;
+ * otherwise there is no window. If the key is absent, the window is 4096 tokens. If its value is
+ * null, there is no window. */
 static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
 {
     bool used = c->family == FSDP_MISTRAL;

@@ -30,7 +30,7 @@ static fsdp_status read_dims(fsdp_json_node root, fsdp_t5_config *c)
 }
 
 /* Read the sizes of the position bias. There must be at least 4 buckets, and the maximum distance
- * must be above half their number. Otherwise the bucket formula could divide by zero. */
+ * must be above half the number of buckets. Otherwise the bucket formula could divide by zero. */
 static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 {
     static const char buckets[] = "relative_attention_num_buckets";
@@ -173,8 +173,8 @@ static const struct {
     {"t5-v1_1-xl", 2048, 64, 5120, 24, 32, true},  {"t5-v1_1-xxl", 4096, 64, 10240, 24, 64, true},
 };
 
-/* Models that have the dimensions of v1.1. Their names begin with `start` where the name of the
- * preset begins with "t5-v1_1-". */
+/* Models that have the dimensions of v1.1. The name of such a model is the name of a preset, with
+ * `start` in place of "t5-v1_1-". */
 static const struct {
     const char *start;
     fsdp_t5_family family;
@@ -186,8 +186,9 @@ static const struct {
     {"umt5-", FSDP_UMT5, 256384},
 };
 
-/* Return true if `name` is a name of presets[i], or of a model of a related family with the same
- * dimensions. In this case, set *family and *vocab_size to those of the model `name`. */
+/* Return true if `name` is the name of presets[i], or of the model with the same dimensions in one
+ * of the families in relatives[]. In this case, set *family and *vocab_size to those of the model
+ * `name`. */
 static bool names_preset(const char *name, size_t i, fsdp_t5_family *family, int64_t *vocab_size)
 {
     const char *preset = presets[i].name;

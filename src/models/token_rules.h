@@ -57,8 +57,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *
 /* The value must be a list of lists of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
-/* The value must be a list of pairs of a list of ids and a number: [[[1, 2], -3.5], [[4], 1.0]]. If
- * a sequence occurs several times, its last number counts, as in transformers. */
+/* The value must be a list of pairs. A pair is a list of ids and a number, for example [[[1, 2],
+ * -3.5], [[4], 1.0]]. If a list of ids occurs several times, its last number counts, as in
+ * transformers. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_biases_read(fsdp_json_node root, const char *key,
                                                   fsdp_rule_biases *out);
 /* The value must be a text, or a list of texts. An empty text is an error, because every generated

@@ -153,12 +153,12 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Set *change to what must be removed from the names of the weights, so that they become the names
- * in the model that model_of() returns. The parts of names that wrappers add are not put into
- * *change, because they are always removed. If options->model is not NULL, set *use to the tensors
- * that the model uses, and return an error if weights do not fit the model. If options->model is
- * NULL, the source itself is the model: it is a Hugging Face folder. In this case, if the weights
- * do not fit its config.json, empty *change and return FSDP_OK. */
+/* The weights may have longer names than the parameters of the model that model_of() returns. Set
+ * *change to what must be removed from the names of the weights. *change does not include the parts
+ * that wrappers add, because these are always removed. If options->model is not NULL, set *use to
+ * the tensors that the model uses, and return an error if weights do not fit the model. If
+ * options->model is NULL, the source itself is the model: it is a Hugging Face folder. In this
+ * case, if the weights do not fit its config.json, empty *change and return FSDP_OK. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -272,9 +272,8 @@ static fsdp_status are_weights_of_training(fsdp_source *source, bool *yes)
     return FSDP_OK;
 }
 
-/* If the weights with which Schedule-Free AdamW computes gradients were written without the
- * optimizer's state, print a note, because such a run validates and saves other weights: their
- * average. */
+/* Schedule-Free AdamW computes gradients with some weights, but validates and saves others: their
+ * average. Print a note if the weights for gradients were written without the optimizer's state. */
 static fsdp_status note_training_weights(fsdp_source *source, const fsdp_convert_result *result)
 {
     bool yes;
@@ -432,8 +431,8 @@ static int convert_folder(const char *from, const char *to, const convert_config
     return FSDP_EXIT_OK;
 }
 
-/* Return FSDP_ERR_INVALID if an option does not fit a conversion to or from NF4, which can only
- * write a complete Hugging Face folder. */
+/* A conversion to or from NF4 can only write a complete Hugging Face folder. Return
+ * FSDP_ERR_INVALID if an option contradicts this. */
 static fsdp_status check_folder(const char *to, fsdp_convert_format format,
                                 const convert_config *config)
 {

@@ -1,5 +1,5 @@
-/* `fsdp checkpoint init-adapter`: moves the largest singular values of a model's weights, and their
- * vectors, into a new adapter (PiSSA), and writes the model without them. */
+/* `fsdp checkpoint init-adapter`: makes a new adapter (PiSSA) from the largest singular values of a
+ * model's weights and their vectors. Also writes the model without this part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

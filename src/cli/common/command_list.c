@@ -1,5 +1,6 @@
-/* The list of commands. The tables themselves are in main.c, so that this file does not depend on
- * the commands: the tables contain their functions, some of which call functions of this file. */
+/* The list of commands. main.c has the tables of commands, and passes them to this file. The tables
+ * contain the functions of the commands, and some of these call functions of this file. If this
+ * file had the tables, it and the commands would depend on each other. */
 #include <string.h>
 
 #include "src/base/assert.h"

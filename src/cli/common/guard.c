@@ -19,8 +19,8 @@ static const double poll_s = 0.25;
 /* The guard waits this much longer than the rank's peers on the same host, so that the peers report
  * the stopped rank first. */
 static const double report_s = 1.0;
-/* At most this time is counted from one check to the next. A batch system may suspend all processes
- * of a job, including this process, and the time of the suspension must not count. */
+/* The time between two checks counts as at most most_s. A batch system may suspend all processes of
+ * a job, including this process, and the time of the suspension must not count. */
 static const double most_s = 1.0;
 
 /* Return true if the process whose file /proc/PID/stat is `path` is stopped now. In the file, the

@@ -22,7 +22,7 @@ struct fsdp_interrupt {
 };
 
 /* Set *set to the signals that the thread handles. SIGUSR1 asks a run to save and to be started
- * again, so it is one of them only if the run can be resumed. */
+ * again. So SIGUSR1 is in *set only if the run can be resumed. */
 static void handled_signals(const fsdp_interrupt *self, sigset_t *set)
 {
     struct sigaction hangup;
@@ -66,8 +66,8 @@ static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 }
 
 /* Exit with FSDP_EXIT_AGAIN, after all ranks have saved. The ranks do not call MPI_Finalize(), so
- * mpiexec of MPICH would exit with 0. Therefore, rank 0 sends the exit code to it. If `fsdp launch`
- * started the ranks, the launcher sets the exit code. */
+ * mpiexec of MPICH would exit with 0. Therefore, rank 0 sends the exit code to mpiexec. If `fsdp
+ * launch` started the ranks, the launcher sets the exit code. */
 static _Noreturn void exit_to_begin_again(void)
 {
     const char *rank = getenv("RANK");

@@ -24,9 +24,9 @@ enum {
     LINE_BYTES = 512
 };
 
-/* Find the line of a file that begins with `key`, such as "MemAvailable:", and read its value. The
- * value begins after the spaces, tabs and colons that follow the key. It is stored without quotes
- * and newline. If `key` is "", the value is the first line of the file. */
+/* In the file `path`, find the first line that begins with `key`, such as "MemAvailable:", and read
+ * its value. The value begins after the spaces, tabs and colons that follow the key. It is stored
+ * without quotes and newline. If `key` is "", the value is the first line of the file. */
 static bool read_value(const char *path, const char *key, char value[LINE_BYTES])
 {
     FILE *file = fopen(path, "re");

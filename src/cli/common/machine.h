@@ -5,6 +5,6 @@
 /* Add the sections "machine" (processors, NUMA nodes, memory, limits of the container, system) and
  * "limits" (of this process: ulimit). */
 void fsdp_add_machine(fsdp_facts *to);
-/* Add the section "job": which launcher started this process as which rank, how many hosts and
- * tasks a batch system has allocated, and which launchers are in $PATH. */
+/* Add the section "job": the launcher that started this process, the rank of this process, the
+ * numbers of hosts and tasks that a batch system has allocated, and the launchers in $PATH. */
 void fsdp_add_job(fsdp_facts *to);

@@ -6,8 +6,8 @@
 #include "src/cli/common/facts.h"
 
 /* Print the version, the compiler, the instruction sets of this CPU, the cards, and the libraries.
- * For each optional library, the text says whether it was found when the program was built, or, if
- * it is loaded at run time, whether it was found now. */
+ * The text also says for each optional library whether it was found: when the program was built, or
+ * now if the library is loaded at run time. */
 void fsdp_print_version(FILE *to);
 /* Add the facts that fsdp_print_version() prints to `to`. */
 void fsdp_add_version(fsdp_facts *to);

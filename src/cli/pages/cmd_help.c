@@ -55,8 +55,8 @@ static int refuse_subcommand(const char *command, const char *subcommand)
     return fsdp_cli_misused(spec.program);
 }
 
-/* Run the command with --help: `words` [n] are its name, the name of a subcommand if it has one,
- * and the word that selects options. The name of a subcommand and the word may be missing. */
+/* Run a command with --help. `words` [n] are the name of the command, then perhaps the name of a
+ * subcommand, then perhaps a word that selects the options to show. */
 static int show_options(char **words, int n)
 {
     char option[] = "--help", *arguments[5];

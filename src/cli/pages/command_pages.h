@@ -17,8 +17,8 @@ typedef struct fsdp_command_page {
 /* Receives a page, which is valid only during the call. */
 typedef fsdp_status fsdp_command_page_fn(const fsdp_command_page *page, void *arg);
 
-/* Call `visit` for a command, or for its subcommand. Returns FSDP_ERR_INVALID if there is no such
- * command, or else the result of `visit`. */
+/* Call `visit` for the command or, if `subcommand` is not NULL, for this subcommand of it. Returns
+ * FSDP_ERR_INVALID if there is no such command, or else the result of `visit`. */
 FSDP_MUST_CHECK fsdp_status fsdp_command_visit(const char *command, const char *subcommand,
                                                fsdp_command_page_fn *visit, void *arg);
 /* Call `visit` for all commands and subcommands, until it fails. The subcommands of a command come

@@ -1,14 +1,15 @@
 /* The completion script of bash. The string `code` is the part of the script that does not depend
- * on the commands. After this part, a shell function has a case for each command, which sets the
- * options of the command, and what may follow each option. */
+ * on the commands. After this part comes the shell function _fsdp_tables. It has a case for each
+ * command, with the options of the command and what may follow each option. */
 #include <string.h>
 
 #include "src/cli/pages/command_pages.h"
 #include "src/cli/pages/completion.h"
 #include "src/options/completion.h"
 
-/* For a command, the shell function _fsdp_tables sets $options, $commands and $positional. For an
- * option, whose name it gets without dashes, it sets $kind and $words. */
+/* The shell function _fsdp_tables has two forms. With a command as its argument, it sets $options,
+ * $commands and $positional. With a command and the name of an option without dashes, it sets $kind
+ * and $words. */
 static const char code[] =
     "# Completion of fsdp for bash, made by `fsdp completion bash`.\n"
     "\n"

@@ -157,9 +157,9 @@ static void append_files(fsdp_str *out, const fsdp_options_spec *spec)
     append_notes(out, spec, notes, FSDP_LENGTH(notes));
 }
 
-/* Return true if the command can end with status 75 after SIGUSR1: because it saves its work, or
- * because its ranks save theirs. The commands are listed here, because the option --resume does not
- * show this: `fsdp plan` has the option, too, as it has all options of `fsdp train`. */
+/* Return true if the command can end with status 75 after SIGUSR1. It can if it saves its work, or
+ * if its ranks save theirs. This function lists the commands by name. The option --resume does not
+ * identify them, because `fsdp plan` has all options of `fsdp train`, including --resume. */
 static bool ends_to_go_on(const char *command)
 {
     static const char *const commands[] = {"train", "launch", "tokenize"};
