@@ -110,14 +110,15 @@ static fsdp_status save_at_end(fsdp_trainer *t)
                                "model was not saved here");
 }
 
-/* Print the validation loss and the other measures of the task. */
-static void print_validation(const fsdp_trainer *t, const fsdp_step_result *result)
+/* Print the validation loss and the other measures of the task, after `when`. */
+static void print_validation(const fsdp_trainer *t, const char *when,
+                             const fsdp_step_result *result)
 {
     size_t n;
     const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
     if (!t->out)
         return;
-    fprintf(t->out, "Validation Loss: %.4f", result->loss);
+    fprintf(t->out, "%sValidation Loss: %.4f", when, result->loss);
     if (fsdp_train_has_perplexity(t->task))
         fprintf(t->out, ", Perplexity: %.4g", exp(result->loss));
     for (size_t i = 0; i < n; i++)
@@ -143,9 +144,11 @@ static void print_record(const fsdp_trainer *t, double measure)
         fprintf(t->out, "-->>>> New Record of %s: %.4f\n", fsdp_best_measure_name(t), -measure);
 }
 
-static fsdp_status run_validation(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
+/* Validate, report the result, and print it after `when`. *rouge is all 0 without
+ * --predict-with-generate. */
+static fsdp_status measure_validation(fsdp_trainer *t, const char *when, int64_t epoch,
+                                      fsdp_step_result *result, fsdp_rouge *rouge)
 {
-    fsdp_step_result result;
     fsdp_progress *progress = NULL;
     double begin = fsdp_clock_s();
     fsdp_trainer_enter(t, "validation");
@@ -153,32 +156,41 @@ static fsdp_status run_validation(fsdp_trainer *t, int64_t epoch, fsdp_epoch_rec
     FSDP_TRY(open_progress(t, "Validation Epoch", FSDP_PROGRESS_GREEN, validation_steps(t), 0,
                            &progress));
     fsdp_status status =
-        fsdp_validate(&t->loop, t->validation_loader, validation_progress, progress, &result);
+        fsdp_validate(&t->loop, t->validation_loader, validation_progress, progress, result);
     fsdp_progress_destroy(progress);
     FSDP_TRY(status);
-    FSDP_TRY(fsdp_check_any_label(t->config->validation_data, result.labels));
-    if (!isfinite(result.loss))
+    FSDP_TRY(fsdp_check_any_label(t->config->validation_data, result->labels));
+    if (!isfinite(result->loss))
         return fsdp_error(FSDP_ERR_NUMERIC,
                           "validation after step %lld: the loss of rows %lld to %lld is %s%s%s",
-                          (long long)t->step, (long long)result.not_finite.first,
-                          (long long)(result.not_finite.first + result.not_finite.n - 1),
-                          fsdp_human_not_finite(result.loss), t->loop.in_float16 ? ": " : "",
+                          (long long)t->step, (long long)result->not_finite.first,
+                          (long long)(result->not_finite.first + result->not_finite.n - 1),
+                          fsdp_human_not_finite(result->loss), t->loop.in_float16 ? ": " : "",
                           t->loop.in_float16 ? fsdp_human_not_finite_advice(FSDP_DTYPE_F16) : "");
-    fsdp_rouge rouge = {0};
     double length = 0;
     const bool predicts = t->config->predict_with_generate;
+    *rouge = (fsdp_rouge){0};
     if (predicts)
-        FSDP_TRY(fsdp_predict(t, &rouge, &length));
-    FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch,
-                                    predicts ? &rouge : NULL, length));
-    t->result->validation_loss = record->validation_loss = result.loss;
-    t->result->measures = record->measures = result.measures;
-    print_validation(t, &result);
+        FSDP_TRY(fsdp_predict(t, rouge, &length));
+    FSDP_TRY(fsdp_report_validation(t, result, fsdp_clock_s() - begin, epoch,
+                                    predicts ? rouge : NULL, length));
+    print_validation(t, when, result);
     if (predicts)
         fsdp_trainer_print(
             t, "ROUGE-1: %.4f, ROUGE-2: %.4f, ROUGE-L: %.4f, ROUGE-Lsum: %.4f, %.1f tokens a text",
-            rouge.rouge1.fmeasure, rouge.rouge2.fmeasure, rouge.rougeL.fmeasure,
-            rouge.rougeLsum.fmeasure, length);
+            rouge->rouge1.fmeasure, rouge->rouge2.fmeasure, rouge->rougeL.fmeasure,
+            rouge->rougeLsum.fmeasure, length);
+    return FSDP_OK;
+}
+
+/* Validate after a step, and save the model if it is the best one so far. */
+static fsdp_status run_validation(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
+{
+    fsdp_step_result result;
+    fsdp_rouge rouge;
+    FSDP_TRY(measure_validation(t, "", epoch, &result, &rouge));
+    t->result->validation_loss = record->validation_loss = result.loss;
+    t->result->measures = record->measures = result.measures;
     const double measure = fsdp_best_measure(t, &result, &rouge);
     if (result.loss < t->result->best_validation_loss)
         t->result->best_validation_loss = result.loss;
@@ -196,6 +208,20 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 {
     FSDP_TRY(fsdp_trainer_set_mode(t, true));
     FSDP_TRY(run_validation(t, epoch, record));
+    return fsdp_trainer_set_mode(t, false);
+}
+
+/* --eval-on-start: validate before the first step of this run. As in transformers, the model as it
+ * is then does not count as the best one. */
+static fsdp_status validate_at_start(fsdp_trainer *t)
+{
+    fsdp_step_result result;
+    fsdp_rouge rouge;
+    if (!t->config->eval_on_start || t->step >= t->total_steps)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_trainer_set_mode(t, true));
+    FSDP_TRY(
+        measure_validation(t, "Before training: ", t->step / t->steps_per_epoch, &result, &rouge));
     return fsdp_trainer_set_mode(t, false);
 }
 
@@ -355,6 +381,7 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     FSDP_TRY(fsdp_checkpoint_resume(t));
     FSDP_TRY(fsdp_trainer_set_mode(t, false));
     FSDP_TRY(fsdp_trainer_open_reports(t));
+    FSDP_TRY(validate_at_start(t));
     while (t->step < t->total_steps)
         FSDP_TRY(run_epoch(t, t->step / t->steps_per_epoch));
     FSDP_TRY(fsdp_checkpoint_finish(t));

@@ -331,6 +331,7 @@ typedef struct fsdp_train_config {
     double eval_step_interval;
     int64_t eval_iters;   /* largest number of batches of a rank in a validation; 0: all */
     int eval_strategy;    /* fsdp_strategy; consistent with evaluation_steps */
+    bool eval_on_start;   /* validate before the first step, too */
     int logging_strategy; /* fsdp_strategy; consistent with logging_steps */
     double logging_steps; /* steps between progress lines, if stdout is not a terminal */
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all

@@ -672,6 +672,8 @@ static const fsdp_option table[] = {
      PLACE(eval_strategy), .value = "epoch", .choices = strategies, .metavar = "WHEN",
      .shown_default = "steps with --evaluation-steps, else epoch",
      .help = "when to validate; no: not during training, and after it only with --do-eval"},
+    {.name = "eval-on-start", .type = FSDP_OPTION_BOOL, PLACE(eval_on_start), .value = "false",
+     .help = "validate before the first step, too; this validation saves no model"},
     {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_DOUBLE,
      PLACE(save_steps), .metavar = "N", .value = "0", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none; 500 "
      "with --save-strategy steps", .group = "checkpoints",

@@ -208,6 +208,11 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s needs --validation-data",
                           names[c->eval_strategy]);
+    if (c->eval_on_start && !c->validation_data)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--eval-on-start needs --validation-data or --validation-split-percentage, "
+            "and an --eval-strategy that is not no");
     if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->eval_step_interval > 0 &&
         fsdp_options_given(options, "eval-strategy"))
         return fsdp_error(FSDP_ERR_INVALID,

@@ -60,6 +60,21 @@ best() { script --validation_file validation.jsonl --max_steps 3 --learning_rate
 best --metric_for_best_model eval_loss --greater_is_better False --load_best_model_at_end
 keep best
 check the_best_model_is_saved shows 'saved the model in o .validation improved'
+validations() { sed -n 's/.*"kind": "validation", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/p' m.jsonl; }
+best
+keep without_start
+validations >after_steps
+best --eval_on_start
+keep with_start
+sed -i '/^validation 0 /d' with_start.numbers
+check validation_before_the_first_step_changes_no_step same without_start with_start
+check and_is_reported_as_that_of_step_0 [ "$(validations | sed -n '1s/ .*//p;2,$p' | tr '\n' ' ')" = "0 $(tr '\n' ' ' <after_steps)" ]
+start=$(validations | sed -n '1s/.* //p')
+check and_printed grep -q "^Before training: Validation Loss: $(printf %.4f "$start")$" out
+best --eval_on_start --optimizer schedule_free_adamw
+check also_by_an_optimizer_that_averages_weights [ "$(validations | sed -n '1s/.* //p')" = "$start" ]
+script --max_steps 1 --eval_on_start
+refused it_needs_validation_rows '--eval-on-start needs --validation-data'
 best --load_best_model_at_end False
 keep last
 check or_the_last_one shows 'saved the model in o .end of training.$'
