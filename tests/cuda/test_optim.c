@@ -289,6 +289,57 @@ TEST(tables_stay_on_the_device)
     conform_close(&x);
 }
 
+/* A step needs a table for each layout of tensors, and for each of two calls. All of them stay. */
+TEST(tables_of_several_layouts_and_calls_stay_on_the_device)
+{
+    enum {
+        N = 12,
+        HALF = N / 2
+    };
+    CONFORM_OPEN(x);
+    tensor many[N];
+    int64_t before = 0;
+    for (int i = 0; i < N; i++)
+        many[i] =
+            make_tensor(&x, (stored_as)(i % N_STORED_AS), 1 + i % 3, 1, counts[3 + i % 5], i % 2);
+    for (int step = 0; step < 5; step++) {
+        if (step == 1)
+            before = fsdp_cuda_table_copies(x.dc);
+        for (int half = 0; half < 2; half++) {
+            sgd_step(&x, &sgd_cases[2], many + half * HALF, HALF, false, NULL);
+            sgd_step(&x, &sgd_cases[2], many + half * HALF, HALF, true, NULL);
+        }
+    }
+    ASSERT(before > 4); /* two tables for each call at the least */
+    ASSERT_INT(fsdp_cuda_table_copies(x.dc), before);
+    for (int i = 0; i < N; i++)
+        check_tensor(&x, &many[i]);
+    conform_close(&x);
+}
+
+/* More tables in turn than the device keeps: each is copied again, and has the right tensor. */
+TEST(many_tables_replace_each_other)
+{
+    enum {
+        N = 20,
+        STEPS = 3
+    };
+    CONFORM_OPEN(x);
+    tensor many[N];
+    const int64_t before = fsdp_cuda_table_copies(x.dc);
+    for (int i = 0; i < N; i++)
+        many[i] = make_tensor(&x, STORED_AS_FLOATS, 3, 1, 30 + i, 0);
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < N; i++) {
+            sgd_step(&x, &sgd_cases[2], &many[i], 1, false, NULL);
+            sgd_step(&x, &sgd_cases[2], &many[i], 1, true, NULL);
+        }
+    ASSERT_INT(fsdp_cuda_table_copies(x.dc) - before, STEPS * N);
+    for (int i = 0; i < N; i++)
+        check_tensor(&x, &many[i]);
+    conform_close(&x);
+}
+
 /* A table of more than one piece, and of more memory than it has at first. */
 TEST(a_table_grows)
 {
