@@ -317,6 +317,33 @@ TEST(a_peer_that_has_left_is_named)
     ASSERT(strstr(results[1].message, "rank 0 has left the group"));
 }
 
+/* Rank 1 ends. Its heartbeat ends, too, but it is not stopped: rank 0 may go on as long as it
+ * likes, while the thread of an exchange between cards looks at its peers again and again. */
+static fsdp_status outlive_rank_1(fsdp_group *group, void *arg)
+{
+    int stopped;
+    double silent_s;
+    (void)arg;
+    FSDP_TRY(fsdp_barrier(group));
+    if (fsdp_group_rank(group) == 1)
+        return FSDP_OK;
+    for (double start = fsdp_clock_s(); fsdp_heartbeat_silent_s(group->heartbeat, 1) <= 0;) {
+        if (fsdp_clock_s() - start > 20.0)
+            return fsdp_error(FSDP_ERR_STATE, "rank 1 still beats");
+        usleep(10000);
+    }
+    return fsdp_group_is_stopped(group, 1, &stopped, &silent_s)
+               ? fsdp_error(FSDP_ERR_STATE, "rank %d seems to be stopped", stopped)
+               : FSDP_OK;
+}
+
+TEST(a_peer_that_has_left_is_not_called_stopped)
+{
+    setenv("FSDP_STALL_S", "1", 1);
+    run_all_ok(t, 2, outlive_rank_1, NULL);
+    unsetenv("FSDP_STALL_S");
+}
+
 /* ---- processes that are stopped ---- */
 
 static void sleep_s(double seconds)
