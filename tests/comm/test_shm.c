@@ -524,7 +524,10 @@ TEST(malformed_environments_are_clear_errors)
     set_world("0", NULL, "1 3");
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "WORLD_SIZE is not");
     set_world(NULL, NULL, NULL);
-    ASSERT_ERROR(fsdp_init_process_group("nccl", &group), FSDP_ERR_UNSUPPORTED, "'nccl'");
+    ASSERT_ERROR(fsdp_init_process_group("nccl", &group), FSDP_ERR_UNSUPPORTED,
+                 "no backend 'nccl'; this build has 'shm' (ranks of `fsdp launch`)");
+    ASSERT(strstr(fsdp_last_error(), "'local' (one rank)"));
+    ASSERT(strstr(fsdp_last_error(), "Pass NULL"));
     ASSERT_ERROR(fsdp_init_process_group("threads", &group), FSDP_ERR_INVALID, "fsdp_run_ranks");
     setenv("FSDP_TIMEOUT_S", "soon", 1);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "'soon'");
