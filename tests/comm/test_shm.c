@@ -301,6 +301,27 @@ TEST(buffers_leave_no_file_open)
     ASSERT_INT(count_open_files(), before);
 }
 
+/* Rank 0 creates more memory than there is. It writes only the first page, so there is enough. The
+ * peer does not map it. */
+static fsdp_status create_sparse(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    if (fsdp_group_rank(group) == 0) {
+        fsdp_comm_memory memory = {0};
+        fsdp_comm_offer offer = {0};
+        FSDP_TRY(
+            group->ops->memory_create(group, 2 * fsdp_host_memory_available(), 1, &memory, &offer));
+        ((char *)memory.data)[0] = 1;
+        group->ops->memory_release(&memory);
+    }
+    return fsdp_barrier(group);
+}
+
+TEST(memory_that_may_stay_unused_gets_its_pages_when_they_are_written)
+{
+    run_all_ok(t, 2, create_sparse, NULL);
+}
+
 static fsdp_status leave_early(fsdp_group *group, void *arg)
 {
     (void)arg;
