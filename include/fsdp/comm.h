@@ -40,10 +40,10 @@ typedef enum fsdp_reduce_op {
  * peers twice a second. For peers on other hosts, the limit is 1.5 times FSDP_STALL_S.
  *
  * @param backend NULL: as the environment variables say; "shm": started by `fsdp launch`; "mpi":
- *                started by MPI. A world of one always uses the transport "local"
+ *                started by MPI; "local": a world of one, which always has this transport
  * @param group   out: owned by the caller, destroyed with fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if an environment variable is wrong; FSDP_ERR_UNSUPPORTED if another
- *         launcher started the ranks, or if the MPI library cannot be loaded or does not belong to
+ *         launcher started the ranks, if the backend is unknown, or if no MPI library belongs to
  *         the launcher; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,

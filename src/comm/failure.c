@@ -67,7 +67,9 @@ fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
                : fsdp_comm_control_error(group->control);
 }
 
-/* If `peer` is on another host, its heartbeat comes through a rank of this host: the partner, which
+/* A peer that has left makes no beats after its process has ended, and is not stopped.
+ *
+ * If `peer` is on another host, its heartbeat comes through a rank of this host: the partner, which
  * has the same local rank as `peer` (Note [Several hosts] in mpi/transport_mpi.c). If the partner
  * is stopped, this rank sees neither the heartbeat of the partner nor that of `peer`, and names the
  * partner. A network may be interrupted for a few seconds and recover, so a rank on another host
@@ -79,6 +81,8 @@ bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, doub
     const int partner = own / per_host * per_host + peer % per_host;
     *stopped = peer;
     *silent_s = fsdp_heartbeat_silent_s(group->heartbeat, peer);
+    if (atomic_load(&group->control->board[peer].left))
+        return false;
     if (*silent_s <= 0 || partner == peer)
         return *silent_s > 0;
     const double partner_s =

@@ -61,9 +61,10 @@ typedef struct fsdp_comm_ops {
     /* Join the job that `world` describes. NULL: ranks cannot join a job with this transport. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
     /* Called on the first rank of each host in a WRITE phase: create memory, fill in the offer, and
-     * send what the peers on this host need to map it. */
-    fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
-                                 fsdp_comm_offer *offer);
+     * send what the peers on this host need to map it. At least `least` of the `bytes` will be
+     * written. If `least` is smaller, the system may provide pages when they are first written. */
+    fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, size_t least,
+                                 fsdp_comm_memory *memory, fsdp_comm_offer *offer);
     /* Called on the other ranks of the host in the READ phase after that WRITE phase: map the
      * memory that the offer describes. */
     fsdp_status (*memory_attach)(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,

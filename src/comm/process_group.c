@@ -61,6 +61,23 @@ static const fsdp_comm_ops *find_transport(const char *name)
     return NULL;
 }
 
+/* The user may have named a backend of PyTorch, such as "nccl" or "gloo". */
+static fsdp_status unknown_backend(const char *backend)
+{
+#ifdef FSDP_HAVE_MPI
+    static const char known[] = "'shm' (ranks of `fsdp launch`), 'mpi' (of mpirun) and 'local' "
+                                "(one rank)";
+#else
+    static const char known[] = "'shm' (ranks of `fsdp launch`) and 'local' (one rank), and is "
+                                "without MPI";
+#endif
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "init_process_group: there is no backend '%s'; this build has %s. Pass NULL, "
+                      "which chooses by how the ranks were started, for CPUs and for cards: "
+                      "FSDP_CARD_EXCHANGE says how several cards exchange data",
+                      backend, known);
+}
+
 static fsdp_status wait_for_ranks(fsdp_group **group)
 {
     fsdp_status status = fsdp_barrier(*group);
@@ -87,10 +104,7 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
         return fsdp_error(FSDP_ERR_INVALID, "init_process_group: group is NULL");
     const fsdp_comm_ops *wanted = backend ? find_transport(backend) : NULL;
     if (backend && !wanted && strcmp(backend, "mpi") != 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "init_process_group: backend '%s' is not in this build, which has 'shm' "
-                          "and 'mpi'",
-                          backend);
+        return unknown_backend(backend);
     if (wanted && !wanted->open)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);

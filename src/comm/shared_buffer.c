@@ -72,9 +72,16 @@ static size_t exchange_bytes(const request *r)
     return needs ? r->group->exchange->host_bytes(r->group) : 0;
 }
 
+/* Return the bytes of host memory that are surely written. A card exchange asks for as much memory
+ * as the largest unit could need, of which most buffers use a small part. */
+static size_t least_host_bytes(const request *r)
+{
+    return r->lanes_bytes + (r->device ? 0 : r->bytes);
+}
+
 static size_t host_bytes(const request *r)
 {
-    return r->lanes_bytes + exchange_bytes(r) + (r->device ? 0 : r->bytes);
+    return least_host_bytes(r) + exchange_bytes(r);
 }
 
 static fsdp_status create_on_device(const request *r, fsdp_comm_offer *offer)
@@ -95,7 +102,8 @@ static fsdp_status create_on_device(const request *r, fsdp_comm_offer *offer)
 static fsdp_status create_memory(const request *r, bool is_root, fsdp_comm_offer *offer)
 {
     if (is_root && (host_bytes(r) || !r->device))
-        FSDP_TRY(r->group->ops->memory_create(r->group, host_bytes(r), &r->made->memory, offer));
+        FSDP_TRY(r->group->ops->memory_create(r->group, host_bytes(r), least_host_bytes(r),
+                                              &r->made->memory, offer));
     return r->device && (is_root || creates_mirror(r)) ? create_on_device(r, offer) : FSDP_OK;
 }
 

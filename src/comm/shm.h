@@ -6,8 +6,8 @@
  * rows that they sum, and only those in the first part of each term (Note [Sums of a host] in
  * src/fsdp/grad_terms.h). So with H hosts of L ranks and one term for each host, only L + (H - 1) /
  * H parts are ever written, out of L H parts. Pages that no rank writes take no memory, so these
- * buffers are sparse. On one host, all pages are allocated at once, so that a lack of memory causes
- * an error instead of a killed process. */
+ * buffers are sparse. On one host, all pages of a buffer that is written completely are allocated
+ * at once, so that a lack of memory causes an error instead of a killed process. */
 #pragma once
 #include "src/comm/group.h"
 
@@ -26,7 +26,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_shm_create(int world_size, fsdp_shm **out);
 void fsdp_shm_destroy(fsdp_shm *shm); /* closes the descriptors; accepts NULL */
 
 /* Implementations of functions of fsdp_comm_ops. */
-FSDP_MUST_CHECK fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes,
+FSDP_MUST_CHECK fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes, size_t least,
                                                    fsdp_comm_memory *memory,
                                                    fsdp_comm_offer *offer);
 FSDP_MUST_CHECK fsdp_status fsdp_shm_memory_attach(fsdp_group *group, size_t bytes,

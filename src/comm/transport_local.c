@@ -2,10 +2,10 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
-                                 fsdp_comm_offer *offer)
+static fsdp_status memory_create(fsdp_group *group, size_t bytes, size_t least,
+                                 fsdp_comm_memory *memory, fsdp_comm_offer *offer)
 {
-    (void)group, (void)offer;
+    (void)group, (void)least, (void)offer;
     memory->handle = fsdp_heap_alloc_pages(bytes, &memory->data);
     memory->bytes = bytes;
     return memory->handle ? FSDP_OK : fsdp_error_nomem();

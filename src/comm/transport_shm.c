@@ -28,19 +28,17 @@ static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736
 
 /* ---- buffers ---- */
 
-fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
-                                   fsdp_comm_offer *offer)
+fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes, size_t least,
+                                   fsdp_comm_memory *memory, fsdp_comm_offer *offer)
 {
     fsdp_shm *shm = group->impl;
     fd_message message = {buffer_magic, ++shm->sent, bytes};
     int fd;
     offer->number = message.number;
-    if (fsdp_group_spans_hosts(group)) { /* see Note [Memory on several hosts] in shm.h */
-        const size_t hosts = (size_t)(group->world_size / group->local_world_size);
-        FSDP_TRY(fsdp_memfd_create_sparse("shm", bytes, bytes / hosts, &fd));
-    } else {
-        FSDP_TRY(fsdp_memfd_create("shm", bytes, &fd));
-    }
+    if (fsdp_group_spans_hosts(group)) /* see Note [Memory on several hosts] in shm.h */
+        least /= (size_t)(group->world_size / group->local_world_size);
+    FSDP_TRY(least < bytes ? fsdp_memfd_create_sparse("shm", bytes, least, &fd)
+                           : fsdp_memfd_create("shm", bytes, &fd));
     fsdp_status status = fsdp_memfd_map("shm", fd, bytes, &memory->data);
     memory->bytes = bytes;
     for (int r = 0; status == FSDP_OK && r < group->world_size; r++) {

@@ -82,10 +82,11 @@ static shared_block *world_of(const fsdp_group *group)
     return group->impl;
 }
 
-static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
-                                 fsdp_comm_offer *offer)
+static fsdp_status memory_create(fsdp_group *group, size_t bytes, size_t least,
+                                 fsdp_comm_memory *memory, fsdp_comm_offer *offer)
 {
     shared_block *block;
+    (void)least;
     FSDP_TRY(block_create(bytes, 1, &block, &memory->data));
     block->world = world_of(group);
     memory->bytes = bytes;

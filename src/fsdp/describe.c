@@ -38,6 +38,11 @@ static int64_t own_quantized_numel(const fsdp_param_context *c, const fsdp_param
         .n;
 }
 
+const fsdp_module *fsdp_unit_of_parameter(const fsdp_parameter *p)
+{
+    return p->owner ? fsdp_param_of(p)->group->context.module : NULL;
+}
+
 fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
 {
     const fsdp_state *state = module->fsdp_state;

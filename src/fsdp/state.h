@@ -175,6 +175,9 @@ bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *options, const fs
 bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
 /* Return true if only `m` and modules below it use p. */
 bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m);
+/* Return the first module of the unit that has p, or NULL if p is in no unit. If several units use
+ * p, it belongs to the unit around all of them, whatever its name in the list of parameters. */
+const fsdp_module *fsdp_unit_of_parameter(const fsdp_parameter *p);
 /* Implements fsdp_fully_shard_modules(). If `leave_shared` is true, the unit does not get
  * parameters that modules outside of the unit also use. Such a parameter is left for a larger unit,
  * which contains all modules that use it. */

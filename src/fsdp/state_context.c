@@ -142,12 +142,12 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* On rank 0 of `g`, warn if the offload policy has no effect, or if it makes every rank store all
- * frozen parameters. `g` is the param group of the outermost unit. */
+/* On the first rank of all, warn if the offload policy has no effect, or if it makes every rank
+ * store all frozen parameters. `g` is the param group of the outermost unit. */
 static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
-    if (g->context.group && fsdp_group_rank(g->context.group))
+    if (fsdp_group_rank(g->context.group) || fsdp_group_rank(g->context.replicate_group))
         return;
     if (kind == FSDP_OFFLOAD_DIR && g->context.options.no_shard &&
         fsdp_group_world_size(g->context.group) > 1 && has_frozen(c))

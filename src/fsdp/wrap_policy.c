@@ -226,12 +226,33 @@ static bool same_mp_policy(const fsdp_mp_policy *a, const fsdp_mp_policy *b)
            a->buffer_dtype == b->buffer_dtype;
 }
 
+static bool same_internode_reduce_dtype(const fsdp_fully_shard_options *a,
+                                        const fsdp_fully_shard_options *b)
+{
+    return a->set_internode_reduce_dtype == b->set_internode_reduce_dtype &&
+           (!a->set_internode_reduce_dtype ||
+            a->internode_reduce_dtype == b->internode_reduce_dtype);
+}
+
+static bool same_offload_policy(const fsdp_offload_policy *a, const fsdp_offload_policy *b)
+{
+    if (a->kind != b->kind || a->kind != FSDP_OFFLOAD_DIR)
+        return a->kind == b->kind;
+    return a->dir == b->dir || (a->dir && b->dir && strcmp(a->dir, b->dir) == 0);
+}
+
+/* Compare the options that a unit uses. The options that all units take from the outermost unit,
+ * such as backward_prefetch, have no effect in other units, so they may differ. */
 static bool same_options(const fsdp_fully_shard_options *a, const fsdp_fully_shard_options *b)
 {
-    return same_mp_policy(&a->mp_policy, &b->mp_policy) &&
+    return same_mp_policy(&a->mp_policy, &b->mp_policy) && same_internode_reduce_dtype(a, b) &&
            a->reshard_after_forward == b->reshard_after_forward &&
            a->reshard_ranks == b->reshard_ranks && a->no_shard == b->no_shard &&
-           a->mesh == b->mesh && a->offload_policy.kind == b->offload_policy.kind;
+           a->mesh == b->mesh && a->shard_placement_fn == b->shard_placement_fn &&
+           a->shard_placement_arg == b->shard_placement_arg &&
+           a->ignored_params == b->ignored_params && a->n_ignored_params == b->n_ignored_params &&
+           a->sync_module_states == b->sync_module_states &&
+           same_offload_policy(&a->offload_policy, &b->offload_policy);
 }
 
 /* Modules `first` and `m` form one unit, which has the options of `first`. Return an error if other

@@ -1,22 +1,13 @@
 /* See histograms.h. */
 #include "src/monitor/histograms.h"
 
-#include <string.h>
-
 #include <fsdp/fsdp.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/comm/group.h"
+#include "src/fsdp/state.h"
 #include "src/nn/quantized.h"
-
-/* A module to which fully_shard() was applied, or the root. The parameters whose names begin with
- * `path` belong to the unit with index `unit`, unless a longer path matches. Several modules may be
- * one unit. */
-typedef struct unit_module {
-    char *path; /* owned */
-    size_t unit;
-} unit_module;
 
 struct fsdp_histograms {
     const fsdp_parameter_list *list;
@@ -25,21 +16,22 @@ struct fsdp_histograms {
     char **names;              /* [n_units] owned */
     const fsdp_module **first; /* [n_units] first module of each unit */
     size_t n_units, cap_names, cap_first;
-    unit_module *modules; /* [n_modules] */
-    size_t n_modules, cap_modules;
     fsdp_histogram *units; /* [n_units] */
 };
 
 /* ---- units ---- */
 
-/* Set *unit to the index of the unit whose first module is `first`. If there is no such unit yet,
- * add it. */
-static fsdp_status find_unit(fsdp_histograms *h, const fsdp_module *first, const char *path,
-                             size_t *unit)
+/* Return the index of the unit whose first module is `first`, or h->n_units if there is none. */
+static size_t find_unit(const fsdp_histograms *h, const fsdp_module *first)
 {
-    for (*unit = 0; *unit < h->n_units; ++*unit)
-        if (h->first[*unit] == first)
-            return FSDP_OK;
+    size_t unit = 0;
+    while (unit < h->n_units && h->first[unit] != first)
+        unit++;
+    return unit;
+}
+
+static fsdp_status add_unit(fsdp_histograms *h, const fsdp_module *first, const char *path)
+{
     char *name = fsdp_strdup(*path ? path : "root");
     if (!name || !FSDP_GROW(h->names, h->cap_names, h->n_units + 1) ||
         !FSDP_GROW(h->first, h->cap_first, h->n_units + 1)) {
@@ -55,7 +47,6 @@ static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
 {
     fsdp_histograms *h = arg;
     const fsdp_module *first = module;
-    size_t unit;
     if (fsdp_module_is_unit(module)) {
         fsdp_unit_info info;
         FSDP_TRY(fsdp_unit_get_info(module, &info));
@@ -64,30 +55,15 @@ static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
         return FSDP_OK;
     }
     /* The root module is added even if it is not a unit, for the parameters that are in no unit. */
-    FSDP_TRY(find_unit(h, first, path, &unit));
-    char *copy = fsdp_strdup(path);
-    if (!copy || !FSDP_GROW(h->modules, h->cap_modules, h->n_modules + 1)) {
-        fsdp_free(copy);
-        return FSDP_ERR_NOMEM;
-    }
-    h->modules[h->n_modules++] = (unit_module){copy, unit};
-    return FSDP_OK;
+    return find_unit(h, first) < h->n_units ? FSDP_OK : add_unit(h, first, path);
 }
 
-/* Return the index of the unit to which the parameter `name` belongs. If the paths of several
- * modules in h->modules are prefixes of the name, the longest path decides. */
-static size_t unit_of_name(const fsdp_histograms *h, const char *name)
+/* Return the index of the unit that has the parameter. A parameter of no unit counts with the root,
+ * which comes first. */
+static size_t unit_of(const fsdp_histograms *h, const fsdp_parameter *p)
 {
-    size_t unit = 0, longest = 0;
-    for (size_t i = 0; i < h->n_modules; i++) {
-        const char *path = h->modules[i].path;
-        const size_t n = strlen(path);
-        if (n >= longest && (!n || (strncmp(name, path, n) == 0 && name[n] == '.'))) {
-            longest = n;
-            unit = h->modules[i].unit;
-        }
-    }
-    return unit;
+    const size_t unit = find_unit(h, fsdp_unit_of_parameter(p));
+    return unit < h->n_units ? unit : 0;
 }
 
 static fsdp_status open_histograms(fsdp_histograms *h, fsdp_module *module)
@@ -98,7 +74,7 @@ static fsdp_status open_histograms(fsdp_histograms *h, fsdp_module *module)
     if (!h->unit_of || !h->units)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < h->list->n; i++)
-        h->unit_of[i] = unit_of_name(h, h->list->items[i].name);
+        h->unit_of[i] = unit_of(h, h->list->items[i].parameter);
     return FSDP_OK;
 }
 
@@ -123,11 +99,8 @@ void fsdp_histograms_destroy(fsdp_histograms *h)
         return;
     for (size_t i = 0; i < h->n_units; i++)
         fsdp_free(h->names[i]);
-    for (size_t i = 0; i < h->n_modules; i++)
-        fsdp_free(h->modules[i].path);
     fsdp_free(h->names);
     fsdp_free(h->first);
-    fsdp_free(h->modules);
     fsdp_free(h->unit_of);
     fsdp_free(h->units);
     fsdp_free(h);

@@ -149,6 +149,7 @@ typedef struct work {
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
+    float *row_state;     /* in host memory: exp_avg_sq_row of one matrix */
 } work;
 
 /* A row contributes several numbers to the sums of the first round. These are their indices. Number
@@ -330,19 +331,15 @@ static float mean_of(const float *x, int64_t n)
  * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the mean
  * was computed in the first round. If the parameter consists of several matrices, this function
  * computes the mean now. For a vector, *mean is 1. */
-static fsdp_status mean_of_rows(const part *p, int64_t matrix, float *mean)
+static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
     if (p->is_vector || p->is_matrix)
         return FSDP_OK;
-    fsdp_host_copy rows;
-    FSDP_TRY(fsdp_host_copy_create(&rows, p->item->state[EXP_AVG_SQ_ROW]));
-    const size_t bytes = (size_t)p->rows * sizeof(float);
-    const fsdp_status status = fsdp_host_copy_read_part(&rows, (size_t)matrix * bytes, bytes);
-    if (status == FSDP_OK)
-        *mean = mean_of((const float *)rows.data + matrix * p->rows, p->rows);
-    fsdp_host_copy_destroy(&rows);
-    return status;
+    FSDP_TRY(fsdp_device_to_host(w->device, w->row_state, row_state_of(p) + matrix * p->rows,
+                                 (size_t)p->rows * sizeof *w->row_state));
+    *mean = mean_of(w->row_state, p->rows);
+    return FSDP_OK;
 }
 
 /* Computes the row factors and column factors of a matrix (_approx_sq_grad in transformers). Sets
@@ -354,7 +351,7 @@ static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
     const float *row_state = row_state_of(p) + matrix * p->rows;
     float *rows = fsdp_tensor_ptr(w->factors), *cols = rows + p->rows;
     float mean;
-    FSDP_TRY(mean_of_rows(p, matrix, &mean));
+    FSDP_TRY(mean_of_rows(w, p, matrix, &mean));
     k->rsqrt(w->device->context, rows, row_state, mean, p->rows);
     if (p->is_vector)
         k->fill(w->device->context, cols, FSDP_DTYPE_F32, 1.0, 1);
@@ -398,6 +395,7 @@ static void end(void *arg)
     work *w = arg;
     if (!w)
         return;
+    fsdp_free(w->row_state);
     fsdp_tensor_release(w->factors);
     fsdp_tensor_release(w->row_values);
     fsdp_row_sums_close(&w->updates);
@@ -408,17 +406,22 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Allocates row_values and factors, large enough for any of the parameters. */
+/* Allocates row_values, factors and row_state, large enough for any of the parameters. */
 static fsdp_status create_scratch(work *w)
 {
-    int64_t values = 0, factors = 0;
+    int64_t values = 0, factors = 0, rows_of_matrix = 0;
     for (size_t i = 0; i < w->n; i++) {
         const part *p = &w->parts[i];
         int64_t rows = rows_of(p);
         values = rows > values ? rows : values;
         values = p->cols > values ? p->cols : values;
         factors = p->rows + p->cols > factors ? p->rows + p->cols : factors;
+        if (!p->is_vector && !p->is_matrix)
+            rows_of_matrix = p->rows > rows_of_matrix ? p->rows : rows_of_matrix;
     }
+    w->row_state = fsdp_calloc((size_t)rows_of_matrix + 1, sizeof *w->row_state);
+    if (!w->row_state)
+        return FSDP_ERR_NOMEM;
     FSDP_TRY(fsdp_tensor_create(w->device, FSDP_DTYPE_F64, 1, (int64_t[]){values}, FSDP_TAG_OPTIM,
                                 &w->row_values));
     return fsdp_tensor_create(w->device, FSDP_DTYPE_F32, 1, (int64_t[]){factors}, FSDP_TAG_OPTIM,

@@ -176,29 +176,39 @@ static double sum_of(const fsdp_row_sum *s)
     return s->total ? s->total[0] : 0.0;
 }
 
-static bool is_finite(const fsdp_clip *clip, const fsdp_parameter *p)
+/* Returns the total of the gradient of p, or 0 if p has none. */
+static double sum_of_parameter(const fsdp_clip *clip, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < clip->n; i++)
         if (clip->named[i].parameter == p)
-            return isfinite(sum_of(&clip->items[i]));
-    return true;
+            return sum_of(&clip->items[i]);
+    return 0.0;
+}
+
+static const char *not_finite(double x)
+{
+    return isnan(x) ? "NaN" : "infinite";
 }
 
 /* Fails if the norm is not finite. The message names the first parameter of clip->list whose
  * gradient is not finite. The parameters in this list are in the order of the model, so the problem
- * probably began at the first one. */
+ * probably began at the first one. If its norm is infinite and that of a later parameter is NaN,
+ * the norm of all gradients is NaN. */
 static fsdp_status check_finite(fsdp_clip *clip)
 {
     const fsdp_parameter_list *list = clip->list;
+    const char *what = not_finite(clip->result.norm);
     if (isfinite(clip->result.norm))
         return FSDP_OK;
     if (clip->sums.is_local) /* if not, fsdp_clip_compute() has already done this gather */
         FSDP_TRY(fsdp_row_sums_gather(&clip->sums));
-    for (size_t i = 0; i < list->n; i++)
-        if (!is_finite(clip, list->items[i].parameter))
-            return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is %s: that of %s is",
-                              isnan(clip->result.norm) ? "NaN" : "infinite", list->items[i].name);
-    return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
+    for (size_t i = 0; i < list->n; i++) {
+        const double sum = sum_of_parameter(clip, list->items[i].parameter);
+        if (!isfinite(sum))
+            return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is %s: that of %s is %s",
+                              what, list->items[i].name, not_finite(sum));
+    }
+    return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is %s", what);
 }
 
 /* --- the steps --- */

@@ -32,7 +32,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameter
 /* Start the kernel that computes the factor by which the gradients are clipped. Waits only if there
  * are several ranks, which first exchange their sums. Collective if parameters are sharded. If
  * `losses` (float32) is not NULL, the step is refused unless all its elements are finite. If
- * options->error_if_nonfinite is set, the step is also refused if the norm is not finite. */
+ * options->error_if_nonfinite is set, the step is also refused if the norm is not finite. If no
+ * parameter has a gradient, `losses` is ignored, because a step then changes no parameter. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
 /* Do a step of the optimizer. The gradients are multiplied by the clipping factor. If the step is
  * refused, change nothing. If the optimizer's steps are element-wise and the device has the trait

@@ -236,7 +236,8 @@ keep smaller
 check the_same_bits_where_backward_gathers_among_two same full4 smaller
 train 4 --reshard-after-forward 3
 refused ranks_that_do_not_divide 'reshard_after_forward to 3 ranks of the 4'
-train 4 --sharding-strategy HYBRID_SHARD --shard-size 2
+train 4 --sharding-strategy HYBRID_SHARD --shard-size 2 --cpu-offload
+check one_replica_warns [ "$(grep -c 'CPU offload changes nothing' err)" -eq 1 ]
 check replicas_are_reported grep -q '^2 replicas, each sharded over 2 ranks$' out
 keep hybrid
 check the_same_bits_with_two_replicas same full4 hybrid

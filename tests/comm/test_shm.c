@@ -301,6 +301,27 @@ TEST(buffers_leave_no_file_open)
     ASSERT_INT(count_open_files(), before);
 }
 
+/* Rank 0 creates more memory than there is. It writes only the first page, so there is enough. The
+ * peer does not map it. */
+static fsdp_status create_sparse(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    if (fsdp_group_rank(group) == 0) {
+        fsdp_comm_memory memory = {0};
+        fsdp_comm_offer offer = {0};
+        FSDP_TRY(
+            group->ops->memory_create(group, 2 * fsdp_host_memory_available(), 1, &memory, &offer));
+        ((char *)memory.data)[0] = 1;
+        group->ops->memory_release(&memory);
+    }
+    return fsdp_barrier(group);
+}
+
+TEST(memory_that_may_stay_unused_gets_its_pages_when_they_are_written)
+{
+    run_all_ok(t, 2, create_sparse, NULL);
+}
+
 static fsdp_status leave_early(fsdp_group *group, void *arg)
 {
     (void)arg;
@@ -315,6 +336,33 @@ TEST(a_peer_that_has_left_is_named)
     ASSERT_INT(results[0].status, FSDP_OK);
     ASSERT_INT(results[1].status, FSDP_ERR_COMM);
     ASSERT(strstr(results[1].message, "rank 0 has left the group"));
+}
+
+/* Rank 1 ends. Its heartbeat ends, too, but it is not stopped: rank 0 may go on as long as it
+ * likes, while the thread of an exchange between cards looks at its peers again and again. */
+static fsdp_status outlive_rank_1(fsdp_group *group, void *arg)
+{
+    int stopped;
+    double silent_s;
+    (void)arg;
+    FSDP_TRY(fsdp_barrier(group));
+    if (fsdp_group_rank(group) == 1)
+        return FSDP_OK;
+    for (double start = fsdp_clock_s(); fsdp_heartbeat_silent_s(group->heartbeat, 1) <= 0;) {
+        if (fsdp_clock_s() - start > 20.0)
+            return fsdp_error(FSDP_ERR_STATE, "rank 1 still beats");
+        usleep(10000);
+    }
+    return fsdp_group_is_stopped(group, 1, &stopped, &silent_s)
+               ? fsdp_error(FSDP_ERR_STATE, "rank %d seems to be stopped", stopped)
+               : FSDP_OK;
+}
+
+TEST(a_peer_that_has_left_is_not_called_stopped)
+{
+    setenv("FSDP_STALL_S", "1", 1);
+    run_all_ok(t, 2, outlive_rank_1, NULL);
+    unsetenv("FSDP_STALL_S");
 }
 
 /* ---- processes that are stopped ---- */
@@ -497,7 +545,10 @@ TEST(malformed_environments_are_clear_errors)
     set_world("0", NULL, "1 3");
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "WORLD_SIZE is not");
     set_world(NULL, NULL, NULL);
-    ASSERT_ERROR(fsdp_init_process_group("nccl", &group), FSDP_ERR_UNSUPPORTED, "'nccl'");
+    ASSERT_ERROR(fsdp_init_process_group("nccl", &group), FSDP_ERR_UNSUPPORTED,
+                 "no backend 'nccl'; this build has 'shm' (ranks of `fsdp launch`)");
+    ASSERT(strstr(fsdp_last_error(), "'local' (one rank)"));
+    ASSERT(strstr(fsdp_last_error(), "Pass NULL"));
     ASSERT_ERROR(fsdp_init_process_group("threads", &group), FSDP_ERR_INVALID, "fsdp_run_ranks");
     setenv("FSDP_TIMEOUT_S", "soon", 1);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "'soon'");

@@ -6,6 +6,8 @@
  * fail.
  */
 extern void emu_fail_allocations(int n) __attribute__((weak));
+/* A function of tests/cuda/emulator/cublaslt.cpp. */
+extern void emu_fail_choices(int n) __attribute__((weak));
 
 /* Opens both devices, unless there is no emulator. */
 #define MISSING_MEMORY_OPEN(x)                                                                     \
@@ -136,5 +138,19 @@ TEST(a_product_returns_its_own_failure_only)
     ASSERT_ERROR(fsdp_device_synchronize(x.gpu), FSDP_ERR_NOMEM, "scratch: out of memory");
     ASSERT_OK(x.dk->gemm(x.dc, &args));
     ASSERT_OK(fsdp_device_synchronize(x.gpu));
+    conform_close(&x);
+}
+
+/* cublasLt fails once when it chooses an algorithm for a product. The plan that it makes later is
+ * not that of a product without an algorithm. */
+TEST(a_product_is_planned_again_after_a_failure)
+{
+    MISSING_MEMORY_OPEN(x);
+    const fsdp_float8_gemm_args codes = {.m = 16, .n = 16, .k = 16, .c_dtype = FSDP_DTYPE_F32};
+    emu_fail_choices(1);
+    ASSERT(!x.dk->float8_multiplies_codes(x.dc, &codes));
+    ASSERT(strstr(fsdp_last_error(),
+                  "cublasLt failed to choose an algorithm: CUBLAS_STATUS_INTERNAL_ERROR"));
+    ASSERT(x.dk->float8_multiplies_codes(x.dc, &codes));
     conform_close(&x);
 }

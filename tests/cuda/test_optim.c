@@ -10,7 +10,8 @@ enum {
 /* --- tensors --- */
 
 enum {
-    MOST_TENSORS = 20
+    MOST_TENSORS = 20,
+    MOST_ELEMENTS = 120 /* enough for a large table */
 };
 
 /* A tensor of a step, in the fields of both optimizers. */
@@ -286,6 +287,92 @@ TEST(tables_stay_on_the_device)
     }
     for (int i = 0; i < MOST_TENSORS; i++)
         check_tensor(&x, &many[i]);
+    conform_close(&x);
+}
+
+/* A step needs a table for each layout of tensors, and for each of two calls. All of them stay. */
+TEST(tables_of_several_layouts_and_calls_stay_on_the_device)
+{
+    enum {
+        N = 12,
+        HALF = N / 2
+    };
+    CONFORM_OPEN(x);
+    tensor many[N];
+    int64_t before = 0;
+    for (int i = 0; i < N; i++)
+        many[i] =
+            make_tensor(&x, (stored_as)(i % N_STORED_AS), 1 + i % 3, 1, counts[3 + i % 5], i % 2);
+    for (int step = 0; step < 5; step++) {
+        if (step == 1)
+            before = fsdp_cuda_table_copies(x.dc);
+        for (int half = 0; half < 2; half++) {
+            sgd_step(&x, &sgd_cases[2], many + half * HALF, HALF, false, NULL);
+            sgd_step(&x, &sgd_cases[2], many + half * HALF, HALF, true, NULL);
+        }
+    }
+    ASSERT(before > 4); /* two tables for each call at the least */
+    ASSERT_INT(fsdp_cuda_table_copies(x.dc), before);
+    for (int i = 0; i < N; i++)
+        check_tensor(&x, &many[i]);
+    conform_close(&x);
+}
+
+/* SGD of `n` elements of *one from element `first` on, as tensors of one element each, in one call
+ * on the CPU and in one on the device. */
+static void step_elements(conform *x, const tensor *one, int64_t first, size_t n)
+{
+    fsdp_sgd_args args[MOST_ELEMENTS];
+    for (int device = 0; device < 2; device++) {
+        for (size_t i = 0; i < n; i++) {
+            const int64_t at = (first + (int64_t)i) % one->n;
+            args[i] = (fsdp_sgd_args){.n = 1,
+                                      .param = (float *)on(&one->p.param, device) + at,
+                                      .grad = (float *)on(&one->grad, device) + at,
+                                      .lr = 0.1,
+                                      .grad_scale = 1.0f};
+        }
+        if (device)
+            x->dk->sgd(x->dc, args, n, NULL);
+        else
+            x->k->sgd(x->c, args, n, NULL);
+    }
+}
+
+/* An optimizer that calls the kernel for each of its parameters: almost all of the tables stay. */
+TEST(tables_of_many_calls_stay_on_the_device)
+{
+    enum {
+        N = 300
+    };
+    CONFORM_OPEN(x);
+    const tensor one = make_tensor(&x, STORED_AS_FLOATS, 3, 0, N, 0);
+    const int64_t before = fsdp_cuda_table_copies(x.dc);
+    for (int step = 0; step < 3; step++)
+        for (int i = 0; i < N; i++)
+            step_elements(&x, &one, i, 1);
+    const int64_t copies = fsdp_cuda_table_copies(x.dc) - before;
+    ASSERT(copies >= N && copies < N + N / 4);
+    check_tensor(&x, &one);
+    conform_close(&x);
+}
+
+/* More large tables in turn than the device keeps: each is copied again, and has the right tensors.
+ * The elements have two layouts, since every fourth is aligned. */
+TEST(large_tables_replace_each_other)
+{
+    enum {
+        TABLES = 20,
+        STEPS = 3
+    };
+    CONFORM_OPEN(x);
+    const tensor one = make_tensor(&x, STORED_AS_FLOATS, 3, 0, MOST_ELEMENTS, 0);
+    const int64_t before = fsdp_cuda_table_copies(x.dc);
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < TABLES; i++)
+            step_elements(&x, &one, i, MOST_ELEMENTS);
+    ASSERT_INT(fsdp_cuda_table_copies(x.dc) - before, STEPS * TABLES * 2);
+    check_tensor(&x, &one);
     conform_close(&x);
 }
 

@@ -222,6 +222,27 @@ TEST(many_tensors_have_the_bits_of_one)
     conform_close(&x);
 }
 
+/* Declared in src/kernels/cuda/tables.h, which a build without CUDA cannot include. It is NULL in
+ * such a build. */
+__attribute__((weak)) int64_t fsdp_cuda_table_copies(fsdp_kernel_context *context);
+
+/* Tensors of each dtype need a table of their own. All of them stay on the device. */
+TEST(tables_of_all_dtypes_stay_on_the_device)
+{
+    CONFORM_OPEN(x);
+    fsdp_row_powers tensors[3];
+    const int64_t before = fsdp_cuda_table_copies(x.dc);
+    for (int i = 0; i < 3; i++) {
+        conform_array *a = conform_input(&x, float_dtypes[i], ROWS * 16, (uint64_t)i, -1.0, 1.0);
+        conform_array *sums = conform_output(&x, FSDP_DTYPE_F64, ROWS);
+        tensors[i] = (fsdp_row_powers){a->device, float_dtypes[i], ROWS, 16, sums->device};
+    }
+    for (int call = 0; call < 4; call++)
+        x.dk->row_power_sums(x.dc, tensors, 3, 2.0);
+    ASSERT_INT(fsdp_cuda_table_copies(x.dc) - before, 3);
+    conform_close(&x);
+}
+
 /* At any place of a row, and even for the maximum. */
 TEST(a_nan_makes_its_rows_sum_nan)
 {

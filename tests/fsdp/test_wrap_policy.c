@@ -342,6 +342,64 @@ TEST(units_may_have_options_of_their_own)
     ASSERT_OK(trainee_close(&m));
 }
 
+static int shard_dim_0(const char *name, const fsdp_parameter *parameter, void *arg)
+{
+    (void)name, (void)parameter, (void)arg;
+    return 0;
+}
+
+/* Give model.layers.1 another value of option number *arg. */
+static void set_one_option(const char *path, const fsdp_module *module, void *arg,
+                           fsdp_fully_shard_options *options)
+{
+    static char here[] = "here";
+    (void)module;
+    if (strcmp(path, "model.layers.1") != 0)
+        return;
+    switch (*(const int *)arg) {
+    case 0:
+        options->set_internode_reduce_dtype = true;
+        options->internode_reduce_dtype = FSDP_DTYPE_BF16;
+        break;
+    case 1:
+        options->shard_placement_fn = shard_dim_0;
+        break;
+    case 2:
+        options->sync_module_states = true;
+        break;
+    case 3:
+        options->offload_policy.dir = "there";
+        break;
+    case 4: /* the same path at another address */
+        options->offload_policy.dir = here;
+        break;
+    case 5: /* all units have that of the outermost one */
+        options->backward_prefetch = FSDP_BACKWARD_NONE;
+        break;
+    }
+}
+
+/* A member of a joint unit has another option than the unit, which would have no effect. */
+TEST(a_member_of_a_joint_unit_cannot_have_other_options)
+{
+    const fsdp_fully_shard_options options = {
+        .offload_policy = {.kind = FSDP_OFFLOAD_DIR, .dir = "here"}};
+    fsdp_wrap_policy policy = by_class(NAMES("LlamaDecoderLayer"));
+    policy.modules_per_unit = 2;
+    policy.unit_options = set_one_option;
+    for (int i = 0; i < 6; i++) {
+        trainee m;
+        policy.unit_options_arg = &i;
+        ASSERT_OK(open_model(NULL, "meta", &odd_llama, &m));
+        if (i < 4)
+            ASSERT_ERROR(fsdp_auto_wrap(m.model, &policy, NULL, m.device, &options),
+                         FSDP_ERR_INVALID, "'model.layers.1' is in one unit with 'model.layers.0'");
+        else
+            ASSERT_OK(fsdp_auto_wrap(m.model, &policy, NULL, m.device, &options));
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* T5-base's stacks have 85 and 113 million parameters of their own, and share 25 million. */
 TEST(shared_parameters_count_for_the_module_around_all_their_names)
 {

@@ -549,11 +549,12 @@ TEST_ON_EVERY_ISA(scores_far_apart_give_all_to_one_key_on_every_isa, 1)
     }
 }
 
-/* A row with a NaN is not taken for one that sees no key: its result is NaN, and so are the
- * gradients that it contributes to. The other rows are not affected. */
+/* A row with a NaN is not taken for one that sees no key: its result and its logarithm of a sum are
+ * NaN, and so are the gradients that it contributes to, even if dropout drops almost everything.
+ * The other rows are not affected. */
 TEST_ON_EVERY_ISA(nan_stays_nan_on_every_isa, 1)
 {
-    for (int i = 0; i < 4 && !t->failed; i++) {
+    for (int i = 0; i < 8 && !t->failed; i++) {
         problem p = {.n_sequences = 1,
                      .heads = 1,
                      .kv_heads = 1,
@@ -562,12 +563,14 @@ TEST_ON_EVERY_ISA(nan_stays_nan_on_every_isa, 1)
                      .k_offsets = {0, 37},
                      .causal = i & 1,
                      .scale = 0.5,
+                     .dropout_p = i & 4 ? 0.999f : 0.0f,
                      .dtype = i & 2 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32};
         tensors x = make_tensors(&p);
         matrix_set(&x.q, 3, 5, (double)NAN);
         fsdp_attention_args args = make_args(&p, &x);
         ASSERT_OK(kernels->attention(context, &args));
         ASSERT_OK(kernels->attention_backward(context, &args));
+        ASSERT(isnan(matrix_get(&x.lse, 0, 3)) && isfinite(matrix_get(&x.lse, 0, 4)));
         for (int64_t d = 0; d < 8; d++) {
             ASSERT(isnan(matrix_get(&x.out, 3, d)));
             ASSERT(isnan(matrix_get(&x.d_q, 3, d)));

@@ -7,6 +7,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/monitor/histograms.h"
 #include "tests/fsdp/chain.h"
+#include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
 typedef fsdp_histogram unit_histograms[2][CHAIN_UNITS]; /* weights, gradients */
@@ -87,6 +88,42 @@ TEST_RANKS(replicas_count_once, 4)
     ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){2, 2}, NULL, &mesh));
     run(t, &(fsdp_fully_shard_options){.mesh = mesh});
     fsdp_device_mesh_destroy(mesh);
+}
+
+/* "first" and "second" share a matrix, which therefore belongs to the root. Its name in the list of
+ * parameters begins with "first". */
+TEST_RANKS(a_shared_parameter_counts_in_the_unit_that_has_it, 2)
+{
+    enum {
+        WIDTH = TREE_EXAMPLE_WIDTH
+    };
+    const fsdp_wrap_policy policy = {.kind = FSDP_WRAP_SIZE, .min_num_params = 1};
+    trainee m;
+    fsdp_parameter_list list;
+    fsdp_histograms *h;
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(WIDTH, &m.model));
+    fsdp_module *first = trainee_unit(&m, "first"), *second = trainee_unit(&m, "second");
+    ASSERT_OK(fsdp_module_add_parameter(first, "tied", 2, (int64_t[]){WIDTH, WIDTH},
+                                        (fsdp_init){.std = 0.3f}, &tree_of(first)->tied));
+    tree_of(second)->tied = tree_of(first)->tied;
+    ASSERT_OK(fsdp_module_share_parameter(second, "tied", tree_of(first)->tied));
+    ASSERT_OK(fsdp_auto_wrap(m.model, &policy, t->group, m.device, NULL));
+    ASSERT_OK(fsdp_module_init(m.model, 5));
+    ASSERT_OK(fsdp_module_parameters(m.model, false, &list));
+    ASSERT_OK(fsdp_histograms_create(m.model, &list, t->group, &h));
+    ASSERT_OK(fsdp_histograms_update(h, FSDP_HISTOGRAMS_OF_WEIGHTS));
+    ASSERT_INT(fsdp_histograms_n_units(h), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const char *name = fsdp_histograms_unit(h, i);
+        fsdp_unit_info info;
+        ASSERT_OK(fsdp_unit_get_info(
+            i ? fsdp_module_find(m.model, name) : (const fsdp_module *)m.model, &info));
+        ASSERT_INT(fsdp_histogram_count(fsdp_histograms_get(h, i)), info.numel);
+    }
+    fsdp_histograms_destroy(h);
+    fsdp_parameter_list_free(&list);
+    ASSERT_OK(trainee_close(&m));
 }
 
 TEST_RANKS(no_rank_waits_for_one_without_memory, 2)

@@ -389,6 +389,62 @@ TEST(a_step_that_runs_out_of_memory_changes_nothing)
     ASSERT(failed > 10);
 }
 
+/* One step on a device with memory of its own, in which allocation n fails. */
+static fsdp_status step_without_memory(fsdp_test *t, long n, double *largest)
+{
+    fsdp_device *device;
+    fsdp_module *module = NULL;
+    fsdp_optimizer *o;
+    float values[MAX_NUMEL];
+    fsdp_status status = FSDP_OK;
+    *largest = 0.0;
+    if (fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device) != FSDP_OK)
+        return FSDP_ERR_STATE;
+    create_parameters(t, &module);
+    status = fsdp_module_to_empty(module, device);
+    if (status == FSDP_OK)
+        status = fsdp_adafactor_create(module, NULL, &o);
+    if (status != FSDP_OK)
+        return FSDP_ERR_STATE;
+    const fsdp_named_parameter *p = fsdp_optimizer_parameters(o)->items;
+    for (int i = 0; i < N_PARAMS && status == FSDP_OK; i++) {
+        make_grad(values, i, 1);
+        status = shards_set_values(p[i].parameter, values);
+        if (status == FSDP_OK)
+            status = shards_set_grad(p[i].parameter, values);
+    }
+    if (status == FSDP_OK) {
+        fsdp_alloc_fail_at(n);
+        status = fsdp_optimizer_step(o, 1.0f);
+        fsdp_alloc_fail_at(0);
+    }
+    const fsdp_tensor *rows = fsdp_optimizer_state(o, p[2].parameter, "exp_avg_sq_row");
+    if (rows && fsdp_tensor_to_floats(rows, values) != FSDP_OK)
+        status = FSDP_ERR_STATE;
+    for (int64_t i = 0; rows && i < fsdp_tensor_numel(rows); i++)
+        *largest = fmax(*largest, fabs((double)values[i]));
+    fsdp_optimizer_destroy(o);
+    fsdp_module_destroy(module);
+    fsdp_device_destroy(device);
+    return status;
+}
+
+/* A tensor of several matrices needs numbers of the device on the host. */
+TEST(a_step_on_a_device_that_runs_out_of_memory_changes_no_state)
+{
+    fsdp_status status = FSDP_ERR_NOMEM;
+    double largest;
+    int failed = 0;
+    for (long n = 1; n <= 100; n++) {
+        status = step_without_memory(t, n, &largest);
+        ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
+        ASSERT((status == FSDP_OK) == (largest > 0.0));
+        failed += status != FSDP_OK;
+    }
+    ASSERT_INT(status, FSDP_OK); /* a step has fewer allocations */
+    ASSERT(failed > 10);
+}
+
 /* Counts rows, columns and RMS of each parameter, and no memory that a step uses temporarily. */
 TEST(meta_counts_the_state)
 {

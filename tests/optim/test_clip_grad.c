@@ -155,13 +155,13 @@ static void check_nonfinite(fsdp_test *t, double type)
     open_three(t, &x, NAN);
     CHECK_HERE();
     ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, &norm, &scale), FSDP_ERR_NUMERIC,
-                 "NaN: that of p1 is");
+                 "NaN: that of p1 is NaN");
     ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, NULL, &norm, &scale));
     ASSERT(isnan(norm) && isnan(scale));
     x.values[1][33] = INFINITY;
     ASSERT_OK(shards_set_grad(x.list.items[1].parameter, x.values[1]));
     ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, &norm, &scale), FSDP_ERR_NUMERIC,
-                 "infinite: that of p1 is");
+                 "infinite: that of p1 is infinite");
     ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, NULL, &norm, &scale));
     ASSERT(isinf(norm) && scale == 0.0f);
     close_three(&x);
@@ -182,6 +182,20 @@ TEST(the_first_of_the_list_is_named)
                  "that of p2 is");
     ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, NULL, NULL), FSDP_ERR_NUMERIC,
                  "that of p1 is");
+    close_three(&x);
+}
+
+/* The norm is NaN because of p2, but p1 comes first. */
+TEST(an_infinite_gradient_before_a_nan_is_called_infinite)
+{
+    three x;
+    fsdp_clip_grad_options strict = {.error_if_nonfinite = true};
+    open_three(t, &x, INFINITY);
+    CHECK_HERE();
+    x.values[2][0] = NAN;
+    ASSERT_OK(shards_set_grad(x.list.items[2].parameter, x.values[2]));
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, NULL, NULL), FSDP_ERR_NUMERIC,
+                 "the norm of gradients is NaN: that of p1 is infinite");
     close_three(&x);
 }
 

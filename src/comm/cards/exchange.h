@@ -22,7 +22,8 @@
 /* A way to exchange bytes. The functions are called on each rank, for buffers with mirrors only. */
 typedef struct fsdp_card_exchange {
     const char *name;
-    /* Return how many bytes of shared host memory each buffer needs. NULL: none. */
+    /* Return how many bytes of shared host memory each buffer needs at most. Pages that are not
+     * written take no memory. NULL: none. */
     size_t (*host_bytes)(const fsdp_group *group);
     /* Set up group->exchange_state before the group creates its first buffer with mirrors. A group
      * that creates none has no state. Collective. NULL: nothing to set up. */

@@ -38,10 +38,12 @@
 #include "src/tensor/device.h"
 
 enum {
-    MOST_RANGES = 1 << 14, /* in the list of one rank, which has 512 KiB for them */
-    MOST_ANNOUNCED = 256,  /* exchanges of a rank that its peers can still compare */
-    POLL_US = 20,          /* pause of a rank between two looks at its own exchange */
-    WATCH_US = 50000       /* pause of the watching thread between two looks at the group */
+    /* In the list of one rank. Each buffer has 512 KiB of addresses for it, but the system provides
+     * only the pages that are written. */
+    MOST_RANGES = 1 << 14,
+    MOST_ANNOUNCED = 256, /* exchanges of a rank that its peers can still compare */
+    POLL_US = 20,         /* pause of a rank between two looks at its own exchange */
+    WATCH_US = 50000      /* pause of the watching thread between two looks at the group */
 };
 
 /* What a rank has written in the last WRITE phase of a buffer. */

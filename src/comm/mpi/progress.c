@@ -253,8 +253,7 @@ static void watch_partners(const fsdp_mpi_progress *p, fsdp_group *group)
         const int partner = fsdp_mpi_partner(&p->world, host);
         int stopped;
         double silent_s;
-        if (host != p->world.host && !atomic_load(&p->control->board[partner].left) &&
-            fsdp_group_is_stopped(group, partner, &stopped, &silent_s))
+        if (host != p->world.host && fsdp_group_is_stopped(group, partner, &stopped, &silent_s))
             (void)fsdp_group_accuse(group, stopped, silent_s);
     }
 }

@@ -203,15 +203,16 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
 
 /* Return the number of bytes of dynamic shared memory that each block may use if two blocks must
  * fit on a multiprocessor. */
-static size_t shared_bytes(const fsdp_cuda_context *c)
+static size_t shared_bytes(fsdp_cuda_context *c)
 {
     enum {
         RESERVED = 2048 /* bytes for static shared memory and for CUDA itself */
     };
     int most = 0;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               fsdp_cuda_device(c)) != cudaSuccess)
-        return 0;
+    fsdp_cuda_check(
+        c,
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, fsdp_cuda_device(c)),
+        "cross_entropy");
     return most / 2 > RESERVED ? (size_t)(most / 2 - RESERVED) : 0;
 }
 

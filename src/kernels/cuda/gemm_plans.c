@@ -374,38 +374,56 @@ static void drop_plans(fsdp_gemm_plans *plans)
     plans->n_plans = 0;
 }
 
-/* Return FSDP_OK, or the error of a product that cublasLt has no algorithm for. */
-static fsdp_status check_plan(const fsdp_gemm_plans *plans, const fsdp_gemm_plan *plan)
+static fsdp_gemm_plan *find_plan(fsdp_gemm_plan *plan, const shape *s)
 {
-    return plan->refusal == CUBLAS_STATUS_SUCCESS
-               ? FSDP_OK
-               : product_error(plans, &plan->shape, "cublasLt has no algorithm", plan->refusal);
+    while (plan && memcmp(&plan->shape, s, sizeof *s) != 0)
+        plan = plan->next;
+    return plan;
+}
+
+/* Return true if cublasLt would return the same failure for this product again. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* Make the plan of a product, and add it to `plans`. A plan is also added if cublasLt has no
+ * algorithm for the product: its `refusal` says so. After any other failure, such as missing
+ * memory, there is no plan, because the next call may succeed. */
+static fsdp_status add_plan(fsdp_gemm_plans *plans, const shape *s, fsdp_gemm_plan **out)
+{
+    if (plans->n_plans >= FSDP_GEMM_MOST_PLANS)
+        drop_plans(plans);
+    fsdp_gemm_plan *plan = fsdp_calloc(1, sizeof *plan);
+    if (!plan)
+        return fsdp_error_nomem();
+    plan->shape = *s;
+    plan->refusal = plan_init(plans, plan);
+    const cublasStatus_t status = plan->refusal;
+    if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
+        plan_destroy(&plans->lt, plan);
+        return product_error(plans, s, "cublasLt failed to choose an algorithm", status);
+    }
+    fsdp_gemm_plan **bucket = bucket_of(plans, s);
+    plan->next = *bucket;
+    *bucket = plan;
+    plans->n_plans++;
+    *out = plan;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
                                  const fsdp_gemm_float8 *float8, const fsdp_gemm_plan **out)
 {
     const shape s = shape_of(plans, args, float8);
-    fsdp_gemm_plan **bucket = bucket_of(plans, &s);
-    for (*out = *bucket; *out; *out = (*out)->next)
-        if (memcmp(&(*out)->shape, &s, sizeof s) == 0)
-            return check_plan(plans, *out);
-    if (plans->n_plans >= FSDP_GEMM_MOST_PLANS)
-        drop_plans(plans);
-    fsdp_gemm_plan *plan = fsdp_calloc(1, sizeof *plan);
+    fsdp_gemm_plan *plan = find_plan(*bucket_of(plans, &s), &s);
     if (!plan)
-        return fsdp_error_nomem();
-    plan->shape = s;
-    plan->refusal = plan_init(plans, plan);
-    if (plan->refusal == CUBLAS_STATUS_ALLOC_FAILED) { /* the next call may succeed */
-        plan_destroy(&plans->lt, plan);
-        return product_error(plans, &s, "cublasLt has no algorithm", CUBLAS_STATUS_ALLOC_FAILED);
-    }
-    plan->next = *bucket;
-    *bucket = plan;
-    plans->n_plans++;
+        FSDP_TRY(add_plan(plans, &s, &plan));
+    if (plan->refusal != CUBLAS_STATUS_SUCCESS)
+        return product_error(plans, &s, "cublasLt has no algorithm", plan->refusal);
     *out = plan;
-    return check_plan(plans, plan);
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_gemm_plans_create(size_t workspace_bytes, fsdp_gemm_plans **out)

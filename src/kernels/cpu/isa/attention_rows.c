@@ -216,7 +216,9 @@ static void forward(const fsdp_attention_block *b)
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
         const bool sees = sums.exact != 0.0f;
-        b->lse[row] = sees ? most + fsdp_log(sums.exact) : -INFINITY;
+        b->lse[row] = !sees               ? -INFINITY
+                      : isnan(sums.exact) ? sums.exact
+                                          : most + fsdp_log(sums.exact);
         b->inverse[row] = sees ? 1.0f / sums.stored : 0.0f;
     }
     zero_padded_rows(b, b->p);

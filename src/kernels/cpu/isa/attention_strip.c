@@ -153,24 +153,23 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* The maximum of a row is -infinity in two cases: the row's query sees no key, or all
-         * visible scores of the row are NaN. In both cases, subtract 0 from the scores: the
-         * exponential of -infinity is then 0, and NaN stays NaN. Subtracting -infinity would make
-         * all exponentials NaN. */
-        float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
+        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
+         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
+         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
+        maximum[row] = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
-            exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
+            exponentials_bf16(s, row, maximum[row], (uint16_t *)p + row * p_ld, &sums);
         else
-            exponentials_f32(s, row, most, (float *)p + row * p_ld, &sums);
+            exponentials_f32(s, row, maximum[row], (float *)p + row * p_ld, &sums);
     }
     for (int row = s->rows; row < 16; row++)
         maximum[row] = 0.0f, sums.exact[row] = sums.stored[row] = 1.0f;
     for (int row = 0; row < 16; row++)
         sums.exact[row] = maximum[row] * ln_2 + fsdp_log(sums.exact[row]);
     for (int row = 0; row < s->rows; row++) {
-        bool none = maximum[row] == -INFINITY;
-        lse[row] = none ? -INFINITY : sums.exact[row];
-        inverse[row] = none ? 0.0f : 1.0f / sums.stored[row];
+        const float sum = sums.stored[row]; /* 0 if no key is seen; NaN if a score is NaN */
+        lse[row] = sum == 0.0f ? -INFINITY : isnan(sum) ? sum : sums.exact[row];
+        inverse[row] = sum == 0.0f ? 0.0f : 1.0f / sum;
     }
 }
 

@@ -101,14 +101,14 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* The maximum of a row is -infinity in two cases: the row's query sees no key, or all
-         * visible scores of the row are NaN. In both cases, subtract 0 from the scores: the
-         * exponential of -infinity is then 0, and NaN stays NaN. Subtracting -infinity would make
-         * all exponentials NaN. */
-        bool none = maximum == -INFINITY;
-        float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
-        lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
-        inverse[row] = none ? 0.0f : 1.0f / sum;
+        /* The maximum of a row is -infinity if its query sees no key, or if all scores that it sees
+         * are NaN. In both cases, subtract 0 from the scores: the exponential of -infinity is then
+         * 0, and NaN stays NaN. Subtracting -infinity would make all exponentials NaN. */
+        const float most = maximum == -INFINITY ? 0.0f : maximum;
+        /* 0 if no key is seen; NaN if a score is NaN */
+        float sum = exponentials(s, row, most, (float *)p + row * p_ld);
+        lse[row] = sum == 0.0f ? -INFINITY : isnan(sum) ? sum : most * ln_2 + fsdp_log(sum);
+        inverse[row] = sum == 0.0f ? 0.0f : 1.0f / sum;
     }
 }
 

@@ -65,7 +65,7 @@ static inline uint16_t fsdp_round_f16(float f)
 
 /* --- log --- */
 
-/* Return ln x for a normal positive x. */
+/* Return ln x for a normal positive x. The result for NaN is an arbitrary number. */
 static inline float fsdp_log(float x)
 {
     /* x = 2^k (1 + f), where 1 + f must be in [sqrt(1/2), sqrt(2)), so that ln(1 + f) is small. To
