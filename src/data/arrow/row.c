@@ -348,8 +348,8 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
 {
     const fsdp_arrow_field *f = &r->schema->fields[child];
     const fsdp_arrow_array *array = fsdp_arrow_layout_at(&r->batch->layout, child);
-    /* The entries of a list of nulls have no bytes in the file, so their number may be any that
-     * fits in int64. */
+    /* Nulls have no bytes in the file, so even a small file may have a list of nulls with any
+     * number of entries that fits in int64. */
     FSDP_TRY(spend(r, (uint64_t)(end - begin) > UINT64_MAX / NUMBER_BYTES - LIST_BYTES
                           ? UINT64_MAX
                           : LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));

@@ -35,8 +35,8 @@ unsigned char fsdp_megatron_code(int width)
     return codes[width];
 }
 
-/* Check that the sequences follow each other without gaps, and that together they are as long as
- * the file of tokens. */
+/* Check that the sequences follow each other without gaps, and that their total length is the
+ * length of the file of tokens. */
 static fsdp_status check_sequences(const unsigned char *sizes, uint64_t n, uint64_t bytes,
                                    int width)
 {
