@@ -85,8 +85,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
 /* Check some of the chunks of tensor `item` as fsdp_dcp_reader_check() does: the chunks `first`,
  * `first` + `step`, `first` + 2 `step`, and so on. The ranks of a group can divide the chunks among
- * themselves: each rank passes its rank as `first`, and the number of ranks as `step`. If every
- * read of a chunk verifies its blocks, this function skips the chunk. */
+ * themselves: each rank passes its rank as `first`, and the number of ranks as `step`. Chunks whose
+ * blocks are verified by every read are skipped. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader,
                                                         const fsdp_dcp_item *item, size_t first,
                                                         size_t step);

@@ -59,8 +59,8 @@ typedef struct fsdp_row_order {
 /* Return the old row that becomes row `row`. */
 int64_t fsdp_row_order_at(const fsdp_row_order *order, int64_t row);
 /* Return a count n >= 1 such that the rows row ... row + n - 1 of the new tensor are adjacent, in
- * this order, in the old tensor, too. More rows may be. The end of the new tensor is not
- * considered, so the caller limits n to the rows that are left. */
+ * this order, in the old tensor, too. The number of adjacent rows may be greater than n. The end of
+ * the new tensor is not considered, so the caller limits n to the rows that are left. */
 int64_t fsdp_row_order_run(const fsdp_row_order *order, int64_t row);
 
 /* A tensor with its name in Hugging Face's model. */
