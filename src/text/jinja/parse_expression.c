@@ -100,8 +100,8 @@ static fsdp_status binary_node(jinja_parser *parser, jinja_node_type type, int l
     return FSDP_OK;
 }
 
-/* Set *out to a string with the contents of `text`, the text of a token. The string is valid as
- * long as the template; the token is not. */
+/* Set *out to a string with the contents of `text`, the text of a token. Unlike the token, the
+ * string is valid as long as the template. */
 static fsdp_status copy_name(jinja_parser *parser, const jinja_string *text,
                              const jinja_string **out)
 {

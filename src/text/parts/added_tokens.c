@@ -165,7 +165,7 @@ fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens, const fsdp_added_to
         char *text;
         FSDP_TRY(normalize(tokens, token->text, &text));
         /* If the normalizer does not change the text, a normalized_text from an earlier call is
-         * kept, as in the tokenizers library, which still decodes the token to it. */
+         * kept. In the tokenizers library, too, the token is still decoded to that text. */
         if (text) {
             fsdp_free(added->normalized_text);
             added->normalized_text = text;
