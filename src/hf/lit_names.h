@@ -11,7 +11,7 @@
  * - Older versions of LitGPT and Lit-GPT (attn.attn) have one group of rows for each key head: the
  *   query heads that use this key head, then the key head, then its value head.
  *
- * The embedding and the head may have more rows than the vocabulary has tokens: the size of the
+ * The embedding and lm_head may have more rows than the vocabulary has tokens: the size of the
  * vocabulary is rounded up to a multiple of 64 or of 512. The additional rows belong to no token
  * and are left out. */
 #pragma once
@@ -78,7 +78,7 @@ typedef struct fsdp_lit_parts {
 } fsdp_lit_parts;
 
 /* Describe the tensors of Hugging Face's model that `tensors` [n] contain. `arena` owns the result.
- * A prefix that all names have before "transformer." and "lm_head." is removed.
+ * If all names have the same prefix before "transformer." or "lm_head.", this prefix is removed.
  *
  * @param label the checkpoint, for messages
  * @return FSDP_ERR_INVALID if a name is unknown, or if the rows of a tensor do not fit `model`. The

@@ -122,8 +122,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
  * folder of `fsdp train`. Return FSDP_ERR_NOT_FOUND if one is missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Replace the items of a source with weights of Lit-LLaMA or LitGPT by the tensors of Hugging
- * Face's model that they contain (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). Items
+/* The source has weights of Lit-LLaMA or LitGPT. Replace its items by the tensors of Hugging Face's
+ * model that these items contain (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). Items
  * outside of the model are no longer in the source. After a failure, only fsdp_source_close() may
  * be called.
  *

@@ -10,9 +10,9 @@
 #include "src/base/str.h"
 #include "src/text/chars/utf8.h"
 
-/* The number of bytes that each value adds to the size of a row, which is limited by
- * FSDP_ARROW_ROW_BYTES_MAX. A damaged or hostile file may refer to the same bytes many times, so
- * without this limit a small file could make a huge row. */
+/* The size of a row is limited by FSDP_ARROW_ROW_BYTES_MAX. For this limit, each value adds one of
+ * the following numbers of bytes to the size. A damaged or hostile file may refer to the same bytes
+ * many times, so without the limit a small file could make a huge row. */
 enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* plus the bytes of the text */

@@ -10,11 +10,12 @@ typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool
  * The candidates are, in this order: the usual delimiter (a tab in .tsv and .tab, else a comma),
  * the other one of tab and comma, the semicolon, and the vertical bar.
  *
- * The first choice are the candidates with which fits() accepts the header. The second choice are
- * the candidates that split the header into several fields, and most of the first rows into the
- * same number of fields as the header. The last choice is the usual delimiter. If a choice has
- * several candidates, take the one with which the largest part of the first rows has the same
- * number of fields as the header. If there are several of these, take the first in the order above.
+ * First, the candidates with which fits() accepts the header are considered. If there are none,
+ * those candidates are considered that split the header into several fields, and most of the first
+ * rows into the same number of fields as the header. If there are none of these either, the usual
+ * delimiter is taken. If several candidates are considered, take the one with which the largest
+ * part of the first rows has the same number of fields as the header. If several are equally good,
+ * take the first in the order above.
  *
  * Set *found to true if the delimiter is not the usual one and was not given. `input` is borrowed
  * until fsdp_csv_close(), and must allow fsdp_input_rewind(). */

@@ -439,8 +439,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
 }
 
 /* Count what is left out of the rows that were packed. If the pieces are whole rows, all rows are
- * counted, because all of them were read when they were packed. For wrapped rows, only the first
- * range->len rows are counted if range->len is below range->rows, otherwise all rows. */
+ * counted, because all of them were read when they were packed. For wrapped rows, all rows are
+ * counted, too, unless range->len is below range->rows: then only the first range->len rows are
+ * counted. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

@@ -26,7 +26,7 @@ bool fsdp_split_is_evaluation(const char *name);
  * If `validation` is false, return true if the name has the word "train" or "training". */
 bool fsdp_split_is_named(const char *name, bool validation);
 /* Return name `i` of the names that a split for validation may have, in order of preference:
- * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. The whole name
- * must be one of these names in two cases: for a split of a DatasetDict, and for a file or folder
- * next to a file or folder with the name "train". */
+ * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. A split of a
+ * DatasetDict is for validation only if its whole name is one of these names. The same is true for
+ * a file or folder that is next to a file or folder with the name "train". */
 const char *fsdp_validation_name(size_t i);

@@ -245,8 +245,8 @@ static fsdp_status span_error(size_t index, const char *what)
 }
 
 /* `whole` is the rendering of all messages. Set *span to the part of its text that belongs to
- * messages [first, end). The part begins where the text of the messages before `first`, with the
- * generation prompt, ends. */
+ * messages [first, end). Before this part are the text of the messages before `first` and the
+ * generation prompt. */
 static fsdp_status find_span(conversation *c, size_t first, size_t end, const fsdp_chat_text *whole,
                              fsdp_chat_span *span)
 {

@@ -1,7 +1,7 @@
 /* Finds added tokens in a text. There are two sorted lists of token texts: those that are searched
  * in the normalized text, and those that are searched in the original text. At each byte of the
- * text with which some token begins, a sorted list is narrowed down byte by byte to the tokens that
- * match the text there. The longest of these tokens is found. */
+ * text that is the first byte of some token, a sorted list is narrowed down, byte by byte, to the
+ * tokens that match the text there. The longest of these tokens is found. */
 #include "src/text/parts/added_tokens.h"
 
 #include <stdlib.h>
