@@ -80,8 +80,8 @@ static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format
     return status;
 }
 
-/* Return true if `s` has a larger fraction of rows with the same number of fields as the header
- * than `best` has. */
+/* Compare the fractions of rows that have the same number of fields as the header. Return true if
+ * the fraction of `s` is larger than that of `best`. */
 static bool splits_more_rows(const split *s, const split *best)
 {
     const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;

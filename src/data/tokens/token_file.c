@@ -68,8 +68,8 @@ static bool has_header(const fsdp_mapping *m)
     return m->bytes >= 4 && is_magic(load_u32(m->data));
 }
 
-/* Refuse files of other kinds whose names also end in .bin. Read as uint16, they would look like
- * tokens. */
+/* Refuse files of other kinds whose names also end in .bin. If they were read as uint16, they would
+ * look like tokens. */
 static fsdp_status refuse_other_kinds(const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};

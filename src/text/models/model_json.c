@@ -210,8 +210,8 @@ static double score_as_tokenizers_reads_it(double score)
             exponent -= fraction;
         }
     }
-    /* The logarithm of a probability has no exponent below -22 or above 22. Leave such a score as
-     * it is. */
+    /* This score is not the logarithm of a probability, whose exponent would be from -22 to 22.
+     * Leave the score as it is. */
     if (exponent < -22 || exponent > 22)
         return score;
     double value = (double)digits;
