@@ -11,9 +11,9 @@ typedef struct fsdp_chat_row_options {
     const char *kwargs;        /* a JSON object of variables for the template; NULL: none */
     bool assistant_only_loss, completion_only_loss;
     /* The following fields are not options. given_completion is true if a flag or a file set
-     * completion-only-loss. A field of asked_for is true if the user asked for the option of the
-     * same name (fsdp_options_asked_for()). asked_for.completion_only_loss is also true if its flag
-     * was given. */
+     * completion-only-loss. Each field of asked_for is what fsdp_options_asked_for() returns for
+     * the option of the same name. asked_for.completion_only_loss is also true if
+     * --completion-only-loss was given on the command line. */
     bool given_completion;
     struct {
         bool assistant_only_loss, completion_only_loss;

@@ -8,7 +8,7 @@
 #include "src/data/datasets/dataset.h"
 
 /* Set *ids to the ids of `list`, or to NULL if the list is empty. A list that is not empty must
- * have as many ids as `source`. `what` is what an error message calls these ids. */
+ * have the length of `source`. `what` is the name of the ids for an error message. */
 static fsdp_status get_optional_list(const fsdp_token_list *list, const fsdp_token_list *source,
                                      const char *what, const int32_t **ids)
 {

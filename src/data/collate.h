@@ -1,5 +1,5 @@
-/* Makes batches of examples that depend on seed and epoch, which an fsdp_draw contains
- * (fsdp_dataset_draw()). */
+/* Makes batches. The examples of a batch may depend on the seed and the epoch, which an fsdp_draw
+ * contains (fsdp_dataset_draw()). */
 #pragma once
 #include <fsdp/data.h>
 

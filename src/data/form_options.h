@@ -86,8 +86,8 @@ extern const char *const fsdp_problem_type_choices[];
 void fsdp_form_options_derive(fsdp_form_options *form, const fsdp_options *options);
 /* Check the values. Returns FSDP_ERR_INVALID with the option's name. */
 FSDP_MUST_CHECK fsdp_status fsdp_form_options_check(const fsdp_form_options *form);
-/* Set the fields of *o that have an option here, except o->cleaning, which the caller sets. The
- * values must have been checked. */
+/* Set the fields of *o for which there are options here, except o->cleaning, which the caller sets.
+ * The values must have been checked. */
 void fsdp_form_options_apply(const fsdp_form_options *form, fsdp_dataset_options *o);
 /* Return FSDP_ERR_INVALID if the user asked for an option that has no effect on the rows. `uses` is
  * what fsdp_dataset_uses() returned for the dataset of `path`. */

@@ -158,8 +158,8 @@ static fsdp_block_check *new_check(const char *label, const fsdp_mapping *data)
     return check;
 }
 
-/* Read the sums, unless `status` is an error, and set *out to `check`. Free `path`, the path of the
- * sums, and after an error, `check`. */
+/* If `status` is FSDP_OK, read the sums from `path` and set *out to `check`. After an error, free
+ * `check`. In both cases, free `path`. */
 static fsdp_status finish_check(fsdp_block_check *check, fsdp_status status, char *path,
                                 fsdp_block_check **out)
 {
@@ -294,8 +294,8 @@ static fsdp_status read_block(fsdp_block_check *check, fsdp_block_read_fn *read,
                               uint64_t i, uint64_t offset, size_t bytes, unsigned char *out)
 {
     if (bytes == bytes_of_block(check, i)) {
-        /* This verifies `out`. The block of the mapping may still be absent or different, so it is
-         * not marked as compared. */
+        /* This verifies the bytes in `out`, but not those of the mapping, which may be absent or
+         * different. So do not mark the block as compared. */
         FSDP_TRY(read(context, offset, out, bytes));
         return compare_block(check, i, out);
     }

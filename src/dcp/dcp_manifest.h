@@ -59,8 +59,9 @@ typedef struct fsdp_dcp_tensor {
     void *context;
 } fsdp_dcp_tensor;
 
-/* The box of a tensor that a rank has. For a scalar, size[0] is 1 if the rank has the scalar,
- * otherwise 0. Dimension FSDP_DCP_BOX_NDIM and all later dimensions are not split. */
+/* The part of a tensor that one rank has. This part is a box. For a scalar, size[0] is 1 if the
+ * rank has the scalar, otherwise 0. Dimension FSDP_DCP_BOX_NDIM and all later dimensions are not
+ * split. */
 typedef struct fsdp_dcp_box {
     int64_t offset[FSDP_DCP_BOX_NDIM], size[FSDP_DCP_BOX_NDIM];
 } fsdp_dcp_box;
@@ -104,8 +105,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Return FSDP_ERR_INVALID if two entries have the same fqn; the message contains this fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Set *box to the box of the entry that `rank` has. `rank` must be another rank than this one.
- * Return false if this rank cannot compute the box (fsdp_dcp_tensor.part_of). */
+/* Set *box to the part of the entry's tensor that `rank` has. `rank` must not be this rank. Return
+ * false if this rank cannot compute the box (fsdp_dcp_tensor.part_of). */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the number of rows of a tensor, which is the size of dimension 0, or 1 for a scalar. */

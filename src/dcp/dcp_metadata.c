@@ -202,9 +202,9 @@ static fsdp_status check_overlap(const fsdp_dcp_metadata *md, const fsdp_dcp_ite
     return found ? bad_metadata(md, item->fqn, "two of its chunks overlap") : FSDP_OK;
 }
 
-/* Check that the chunks of a tensor cover it. They must not overlap, and must have as many elements
- * in total as the tensor. PyTorch does not check this; in PyTorch, elements that no chunk covers
- * keep their old values. */
+/* Check that the chunks of a tensor cover it. The chunks must not overlap, and the sum of their
+ * elements must be the number of elements of the tensor. PyTorch does not check this; in PyTorch,
+ * elements that no chunk covers keep their old values. */
 static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
     int64_t covered = 0;

@@ -92,7 +92,8 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
             continue;
         /* A file that begins with "PK" is an archive. It can be too short only because it was
          * truncated. Any other file is not an archive at all. If the kind of such a file is
-         * recognized, report it. The memory of a remote file has no bytes of the file yet. */
+         * recognized, report it. For a remote file this is not possible, because no bytes of the
+         * file are in memory yet. */
         if (!file->remote && (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0))
             FSDP_TRY(fsdp_file_explain(file->label, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));

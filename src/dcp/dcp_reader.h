@@ -36,8 +36,8 @@ bool fsdp_dcp_reader_given_up(const fsdp_dcp_reader *reader);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_metadata(const char *path,
                                                           fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
-/* Return the name of the data file with index `i`, from 0. Return NULL if there are not so many
- * files. The names are in byte order. */
+/* Return the name of the data file with index `i`, from 0. Return NULL if `i` is not below the
+ * number of files. The names are in byte order. */
 const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
 /* Stop verifying the checksums of blocks in later reads. A block may contain bytes of several
  * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
@@ -85,8 +85,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
 /* Check some of the chunks of tensor `item` as fsdp_dcp_reader_check() does: the chunks `first`,
  * `first` + `step`, `first` + 2 `step`, and so on. The ranks of a group can divide the chunks among
- * themselves: each rank passes its rank as `first`, and the number of ranks as `step`. If every
- * read of a chunk verifies its blocks, this function skips the chunk. */
+ * themselves: each rank passes its rank as `first`, and the number of ranks as `step`. Chunks whose
+ * blocks are verified by every read are skipped. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader,
                                                         const fsdp_dcp_item *item, size_t first,
                                                         size_t step);

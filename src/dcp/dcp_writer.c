@@ -197,8 +197,9 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
                       run->dir, entry->fqn, (long long)numel, (long long)numel_from(entry, 0));
 }
 
-/* Check that the boxes of all ranks cover the tensor, which is entry `i`. They must not overlap
- * (equal boxes count once), and must have as many elements in total as the tensor. */
+/* Check that the boxes of all ranks cover the tensor, which is entry `i`. Equal boxes count once.
+ * The boxes must not overlap, and the sum of their elements must be the number of elements of the
+ * tensor. */
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];

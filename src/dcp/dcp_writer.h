@@ -20,14 +20,14 @@
  *     entries in its file to rank 0.
  *  3. When rank 0 has written .metadata and given the directory its final name.
  *
- * The path and the positions are not part of the meetings, because the bytes that an all-gather of
- * them moves grow with the square of the number of ranks. For a similar reason, no rank keeps the
- * boxes of all ranks: each rank computes them again when it needs them.
+ * The path and the positions are not part of the meetings, because the number of bytes that an
+ * all-gather of them moves grows with the square of the number of ranks. For a similar reason, no
+ * rank keeps the boxes of all ranks: each rank computes them again when it needs them.
  *
  * Without the first meeting, some ranks would write their files even if another rank had failed.
- * Each rank could also regard disk space as free that another rank is about to fill. Without the
- * second meeting, rank 0 would have to wait for files. A rank that failed because the disk is full
- * could not report this in a file. Without the third meeting, other ranks would return before the
+ * Two ranks could also count on the same free disk space for their files. Without the second
+ * meeting, rank 0 would have to wait for files. A rank that failed because the disk is full could
+ * not report this in a file. Without the third meeting, other ranks would return before the
  * checkpoint exists, or even if it will never exist. Saves that run during training (Note
  * [Asynchronous saves] in src/state_dict/async_save.h) have only the first meeting.
  *
@@ -84,8 +84,9 @@ bool fsdp_dcp_job_is_on_disks(const fsdp_dcp_job *job);
  * files, and give the directory its final name. Rank 0 calls this when all ranks have written their
  * files, and rank 0 has the positions of all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* Do the same as fsdp_dcp_job_complete(), called by all ranks when all have written their files.
- * This function also sends the positions to rank 0. Collective; if one rank fails, all fail. */
+/* Like fsdp_dcp_job_complete(), but all ranks call this function, when all ranks have written their
+ * files. This function also sends the positions to rank 0. Collective; if one rank fails, all fail.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete_on_all(fsdp_dcp_job *job);
 /* Abandon the job. If a directory that the job made does not have its final name yet, the leader of
  * its disk removes this directory. The job must still be destroyed. */

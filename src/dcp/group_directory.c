@@ -61,8 +61,8 @@ fsdp_status fsdp_group_place_find_disks(fsdp_status mine, const fsdp_group_place
 }
 
 /* Make the directory on the leader of each disk. On all ranks, `dir` is set to its temporary path.
- * The ranks send the length of the path together with their status, so that only that many bytes
- * are broadcast. */
+ * The ranks send the length of the path together with their status, so that the broadcast of the
+ * path has exactly this length. */
 static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
                                    fsdp_group *group, const fsdp_disks *disks,
                                    fsdp_atomic_directory **target, char dir[PATH_MAX])

@@ -55,9 +55,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
 /* The steps of fsdp_group_directory(), for callers that do other communication between them.
  *
  * fsdp_group_place_find_disks() finds out which ranks see the same directory (fsdp_disks_find()),
- * and fails if they must see the same one and do not. It is collective if the ranks are on several
- * hosts and place->is_there is false. In all other cases, it only returns `mine`, and all ranks are
- * taken to see the same directory.
+ * and fails if they see different directories and place->may_be_on_disks is false. It is collective
+ * if the ranks are on several hosts and place->is_there is false. In all other cases, it only
+ * returns `mine`, and all ranks are taken to see the same directory.
  *
  * fsdp_group_place_begin() is called on the leaders of the disks. It makes a temporary directory,
  * sets *target to it, and sets `dir` to its path. If place->is_there, it makes no directory: it
@@ -69,9 +69,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
  * *target is not NULL, the caller must discard *target.
  *
  * fsdp_group_place_complete_on_disks() does the same on all ranks if there are several disks. It is
- * collective, and fails on all ranks if `mine` is an error on one, or if a step fails on one. Rank
- * 0's file `listing` (NULL: none) is in `dir` already, and is copied to the other disks together
- * with place->further. @{ */
+ * collective, and fails on all ranks if `mine` is an error or a step fails on one rank. Rank 0's
+ * file `listing` (NULL: none) is in `dir` already, and is copied to the other disks together with
+ * place->further. @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_find_disks(fsdp_status mine,
                                                         const fsdp_group_place *place,
                                                         fsdp_group *group, fsdp_disks *disks);

@@ -26,9 +26,7 @@ void fsdp_remote_blocks_drop(fsdp_remote_blocks *blocks);
 FSDP_MUST_CHECK fsdp_status fsdp_remote_blocks_need(fsdp_remote_blocks *blocks, uint64_t offset,
                                                     uint64_t bytes);
 /* Copy bytes [offset, offset + bytes) to `out`. Blocks that are entirely in the range are read
- * directly into `out`. A block at one of the two ends of the range that is only partly in the range
- * is read into the memory. Call this only in a session, and only for a file that has checksums of
- * blocks.
- */
+ * directly into `out`. A block that is only partly in the range is read into the memory. Call this
+ * only in a session, and only for a file that has checksums of blocks. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_blocks_read(fsdp_remote_blocks *blocks, uint64_t offset,
                                                     uint64_t bytes, void *out);

@@ -4,11 +4,11 @@
  * files its host has. A rank that needs bytes of another file asks a rank that has it. Requests and
  * bytes are exchanged in rounds, which are collective: in each round, a rank may ask for up to
  * FSDP_PIECE_BYTES bytes, and it sends what the other ranks have asked it for. So a rank may call
- * fsdp_remote_files_read() only in a session, in which no rank calls another collective. A rank
- * that needs no more bytes ends its session with fsdp_remote_files_end(). This function sends bytes
- * to the other ranks until all of them have ended the session, too. If a rank fails, it ends its
- * session with its error. The other ranks then give up, and all ranks leave the session after the
- * same round. */
+ * fsdp_remote_files_read() only in a session. During a session, no rank calls another collective. A
+ * rank that needs no more bytes ends its session with fsdp_remote_files_end(). This function sends
+ * bytes to the other ranks until all of them have ended the session, too. If a rank fails, it ends
+ * its session with its error. The other ranks then give up, and all ranks leave the session after
+ * the same round. */
 #pragma once
 #include <stdint.h>
 
@@ -19,8 +19,8 @@ typedef struct fsdp_remote_files fsdp_remote_files;
 /* Prepare reading the files `names` [n]. `paths` [n] are the paths of the files that this rank has,
  * and NULL for the others. A file may have a file of checksums next to it (src/dcp/block_sums.h).
  * Both arrays must outlive *files. `mine` is the status of what this rank did before the call.
- * Collective; if one rank fails, all fail. Returns FSDP_ERR_FORMAT if hosts have a file in
- * different sizes. */
+ * Collective; if one rank fails, all fail. Returns FSDP_ERR_FORMAT if a file has different sizes on
+ * two hosts. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_files_open(fsdp_status mine, const char *const *names,
                                                    const char *const *paths, size_t n,
                                                    fsdp_group *group, fsdp_remote_files **files);

@@ -10,8 +10,8 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* A name, and the name of the same tensor in Hugging Face's model. In the lists for a block,
- * `from` lacks "transformer.h.N." and `to` lacks "model.layers.N.". */
+/* `from` is the name of a tensor, and `to` is its name in Hugging Face's model. In the lists for a
+ * block, `from` lacks "transformer.h.N." and `to` lacks "model.layers.N.". */
 typedef struct renaming {
     const char *from, *to;
 } renaming;

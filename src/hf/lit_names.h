@@ -11,7 +11,7 @@
  * - Older versions of LitGPT and Lit-GPT (attn.attn) have one group of rows for each key head: the
  *   query heads that use this key head, then the key head, then its value head.
  *
- * The embedding and the head may have more rows than the vocabulary has tokens: the size of the
+ * The embedding and lm_head may have more rows than the vocabulary has tokens: the size of the
  * vocabulary is rounded up to a multiple of 64 or of 512. The additional rows belong to no token
  * and are left out. */
 #pragma once
@@ -59,8 +59,8 @@ typedef struct fsdp_row_order {
 /* Return the old row that becomes row `row`. */
 int64_t fsdp_row_order_at(const fsdp_row_order *order, int64_t row);
 /* Return a count n >= 1 such that the rows row ... row + n - 1 of the new tensor are adjacent, in
- * this order, in the old tensor, too. More rows may be. The end of the new tensor is not
- * considered, so the caller limits n to the rows that are left. */
+ * this order, in the old tensor, too. The number of adjacent rows may be greater than n. The end of
+ * the new tensor is not considered, so the caller limits n to the rows that are left. */
 int64_t fsdp_row_order_run(const fsdp_row_order *order, int64_t row);
 
 /* A tensor with its name in Hugging Face's model. */
@@ -78,7 +78,7 @@ typedef struct fsdp_lit_parts {
 } fsdp_lit_parts;
 
 /* Describe the tensors of Hugging Face's model that `tensors` [n] contain. `arena` owns the result.
- * A prefix that all names have before "transformer." and "lm_head." is removed.
+ * If all names have the same prefix before "transformer." or "lm_head.", this prefix is removed.
  *
  * @param label the checkpoint, for messages
  * @return FSDP_ERR_INVALID if a name is unknown, or if the rows of a tensor do not fit `model`. The

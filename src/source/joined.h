@@ -27,9 +27,9 @@ typedef struct fsdp_joined {
 /* Append a copy of *part. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
-/* Check that all parts have the same dtype, have as many dimensions as the tensor, and are within
- * the tensor. Also check that they do not overlap and that together they cover the tensor. If a
- * check fails, return FSDP_ERR_FORMAT; the message names a file and the tensor `name`. */
+/* Check that all parts have the same dtype, have the tensor's number of dimensions, and are within
+ * the tensor. Also check that the parts do not overlap and that together they cover the tensor. If
+ * a check fails, return FSDP_ERR_FORMAT; the message names a file and the tensor `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
 /* Copy rows [begin, end) of the tensor to `out` in row-major order. A row is an index of dimension
  * 0. A scalar has one row. */

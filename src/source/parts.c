@@ -87,10 +87,10 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add `path` if it is a weights file or a directory of torch.distributed.checkpoint. If it is
- * neither, but a folder named checkpoint-<n> or checkpoint_<n>, add the checkpoints that this
- * folder contains. There are two exceptions: if the folder is a Hugging Face model, or if no
- * checkpoint is found in it, add the folder itself. */
+/* Add `path` if it is a weights file or a directory of torch.distributed.checkpoint. If `path` is
+ * neither, but is a folder named checkpoint-<n> or checkpoint_<n>, add the checkpoints in this
+ * folder. There are two exceptions: if the folder is a Hugging Face model, or if no checkpoint is
+ * found in it, add the folder itself. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
     if (fsdp_atomic_directory_is_unfinished(name, NULL)) /* written by a run that was killed */

@@ -168,8 +168,7 @@ static size_t prefix_length(const fsdp_source_item *found)
 }
 
 /* Return true if `item` is in the dict that contains `found`, or in a dict below it. `found` is a
- * tensor of the model. The first `n` bytes of found->fqn are the keys that lead to the dict that
- * contains `found`, joined with dots. */
+ * tensor of the model. `n` is prefix_length(found). */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';

@@ -57,11 +57,11 @@ typedef struct fsdp_source fsdp_source;
 /* Reports the progress of a tool: `done` of `total` items. `done` is 0 in the first call. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
-/* Open the checkpoint `path`. The reader of its format checks bounds and shapes, and that the parts
- * of each tensor cover it without overlaps, but does not read data. Returns FSDP_ERR_NOT_FOUND if
- * `path` is not in any of the formats. Returns FSDP_ERR_INVALID if `path` is a pipe, a device, one
- * file of a DCP checkpoint, or a folder that only contains checkpoints. Other errors are those of
- * the readers, such as fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
+/* Open the checkpoint `path`. The reader of its format checks bounds and shapes. It also checks
+ * that the parts of each tensor cover the tensor without overlaps. Data are not read. Returns
+ * FSDP_ERR_NOT_FOUND if `path` is not in any of the formats. Returns FSDP_ERR_INVALID if `path` is
+ * a pipe, a device, one file of a DCP checkpoint, or a folder that only contains checkpoints. Other
+ * errors are those of the readers, such as fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 /* Open only the list of items of a directory of torch.distributed.checkpoint, whose data files may
  * be missing. Neither tensors nor values can be read. */
@@ -122,8 +122,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
  * folder of `fsdp train`. Return FSDP_ERR_NOT_FOUND if one is missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Replace the items of a source with weights of Lit-LLaMA or LitGPT by the tensors of Hugging
- * Face's model that they contain (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). Items
+/* The source has weights of Lit-LLaMA or LitGPT. Replace its items by the tensors of Hugging Face's
+ * model that these items contain (Note [Weights of Lit-LLaMA and LitGPT] in lit_names.h). Items
  * outside of the model are no longer in the source. After a failure, only fsdp_source_close() may
  * be called.
  *

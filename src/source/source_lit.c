@@ -65,8 +65,8 @@ static fsdp_status add_part(fsdp_source *source, const fsdp_lit_part *part,
 static fsdp_status replace_items(fsdp_source *source, const fsdp_selection *selected,
                                  const fsdp_lit_parts *parts)
 {
-    /* The archives of plain values are found by the index of the old item. The new items are all
-     * tensors, so the archives are no longer needed. */
+    /* source->values[i] is the archive of old item i. The new items are all tensors, so no archive
+     * is needed any more. */
     for (size_t i = 0; i < source->n && source->values; i++)
         fsdp_torch_archive_destroy(source->values[i]);
     fsdp_free(source->values);

@@ -23,7 +23,7 @@ typedef struct fsdp_special_in_text {
 fsdp_special_in_text *fsdp_special_in_text_of_thread(void);
 /* Add a token to the count of the calling thread. */
 void fsdp_special_in_text_add(const char *token);
-/* Search a text for special tokens, and add them to the count of the calling thread. The text is
- * not encoded. Special tokens that are searched in normalized text (fsdp_added_token.normalized)
- * are found only if the normalizer does not change the text. */
+/* Search a text for special tokens, and add their number to the count of the calling thread. The
+ * text is not encoded. Special tokens that are searched in normalized text
+ * (fsdp_added_token.normalized) are found only if the normalizer does not change the text. */
 void fsdp_special_in_text_search(const fsdp_tokenizer *tokenizer, const char *text, size_t length);

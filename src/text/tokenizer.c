@@ -12,8 +12,8 @@
 
 /* ---- tokenizer.json ---- */
 
-/* If `config`, which is tokenizer_config.json, has the boolean `key`, set the field `member` of
- * `part`, for example of the normalizer, to this boolean. */
+/* `config` is tokenizer_config.json. If it has the boolean `key`, set the field `member` of `part`
+ * to this boolean. `part` is, for example, the normalizer. */
 static fsdp_status override_bool(fsdp_json_node config, const char *key, fsdp_json_node part,
                                  const char *member)
 {

@@ -182,8 +182,8 @@ static fsdp_status encode_sections(encoder *e, const char *text, size_t length)
     return FSDP_OK;
 }
 
-/* Count the unknown tokens among the ids from index `first`, which are those of the text. If there
- * are any and examples of them are wanted, go through the text again to find examples. */
+/* The ids of the text begin at index `first`. Count the unknown tokens among them. If there are
+ * any, and if examples are wanted, go through the text again to find examples. */
 static fsdp_status count_unknown(const encoder *e, const char *text, size_t length, size_t first,
                                  fsdp_unknown_in_text *found)
 {

@@ -22,8 +22,8 @@ static fsdp_status check_members(fsdp_json_node root)
 /* ---- the model ---- */
 
 /* Create the model from `root`. If the pre-tokenizer ends with ByteLevel and the model is BPE, the
- * model works on raw bytes, so the pre-tokenizer need not spell them. Other kinds of models cannot
- * work on raw bytes. */
+ * model works on raw bytes, so the pre-tokenizer need not spell the bytes in GPT-2's alphabet.
+ * Other kinds of models cannot work on raw bytes. */
 static fsdp_status make_model(fsdp_tokenizer *tokenizer, fsdp_json_node root)
 {
     fsdp_json_node model;

@@ -13,7 +13,8 @@
 enum {
     MOST_COLUMNS = 5,
     /* The longest list that is accepted in a spooled file. fsdp tokenize reads at most 64 MiB of
-     * text for a record, whose lists are shorter, so a larger length is damage. */
+     * text for a record, so the lists of a record are shorter. If the file has a larger length, the
+     * file is damaged. */
     LIST_LENGTH_MAX = 1 << 28
 };
 
@@ -172,8 +173,8 @@ static fsdp_status set_numbers(arrow_output *o, const row *r)
 }
 
 /* Set the labels of a row. If a row for a causal language model has no labels, its ids become its
- * labels. A row for a masked language model gets no labels then, because `fsdp
- * train` masks the row when it reads it. */
+ * labels. A row for a masked language model stays without labels, because `fsdp train` masks the
+ * row when it reads it. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {
     if (o->options->task == FSDP_TASK_CLASSIFICATION) {

@@ -84,8 +84,8 @@ static bool find_offsets(checker *c, const list_texts *texts, const fsdp_token_l
     if (encode_again(c, texts, FSDP_OFFSETS_CHARACTERS, &c->found) != FSDP_OK ||
         encode_again(c, texts, FSDP_OFFSETS_BYTES, &c->in_bytes) != FSDP_OK)
         return false;
-    /* Compare only the common length: `ids` may have one id more than c->found.ids, an eos, or may
-     * have been cut. */
+    /* Compare only the first n ids. The lengths can differ: `ids` may have been cut, or may have an
+     * eos at the end that c->found.ids does not have. */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
     if (n && n == ids->len && n < c->found.ids.len)
         n--; /* if `ids` was cut, its last id may be an eos */

@@ -227,9 +227,10 @@ static fsdp_status encode_and_count(const fsdp_encode_form *form, const fsdp_rec
 {
     const fsdp_special_in_text *special = fsdp_special_in_text_of_thread();
     const int64_t before = special->count;
-    /* Examples are always searched in the first row of a batch that has unknown tokens, because
+    /* In each batch, examples are always searched in the first row with unknown tokens, because
      * this row may be the only one. For the other rows, each row of earlier batches counts as if it
-     * had unknown tokens: the threads that encode these batches may not have counted them yet. */
+     * had unknown tokens: the threads that encode these batches may not have counted them yet.
+     */
     const int64_t rows = out->unknown_rows ? batch->first + out->unknown_rows : 0;
     fsdp_unknown_in_text unknown = fsdp_unknown_in_next_row(rows, &out->unknown_examples);
     fsdp_unknown_in_text *outer = fsdp_unknown_in_text_watch(&unknown);

@@ -29,9 +29,9 @@ typedef struct fsdp_token_output fsdp_token_output;
 bool fsdp_output_is_file(const char *path);
 
 /* Begin the output or, with options->resume, continue the output of an interrupted run. Set *state
- * to what the interrupted run has written, or to zeros. Return FSDP_ERR_INVALID if there is already
- * an output, complete or unfinished, and neither options->overwrite nor options->resume allows
- * replacing or continuing it. */
+ * to what the interrupted run has written, or to zeros. If there is already an output, complete or
+ * unfinished, return FSDP_ERR_INVALID, unless options->overwrite allows replacing it or
+ * options->resume allows continuing it. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_begin(const fsdp_output_options *options,
                                               fsdp_tokenize_state *state, fsdp_token_output **out);
 /* Append the rows of `encoded` to the files, and add their counts to *state. */

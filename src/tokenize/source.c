@@ -309,8 +309,8 @@ static fsdp_status end_file(fsdp_record_source *s)
     return status;
 }
 
-/* Read at most `most` records of the current file into *batch, or go to the next file without
- * reading. */
+/* Read at most `most` records of the current file into *batch. If the file has no more records, or
+ * if no more training rows are wanted, go to the next file instead. */
 static fsdp_status step(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
 {
     if (!s->files[s->current].validation && most > s->max_samples - s->of_training)

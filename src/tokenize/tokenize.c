@@ -261,8 +261,8 @@ static fsdp_status tokenize_rows(tokenize_run *r)
 }
 
 /* If the output cannot be made, but the tokenized rows can be used again, add to the error message
- * how to do so. This is possible after an error of the system, and if there is no whole block of
- * --block-size tokens. */
+ * how to do so. The rows can be used again in two cases: after an error of the system, and if there
+ * is no whole block of --block-size tokens. */
 static fsdp_status keep_rows(tokenize_run *r, fsdp_status status)
 {
     const bool no_block = status == FSDP_ERR_INVALID && r->config->block_size;
@@ -303,8 +303,9 @@ static void print_lines(FILE *out, const char *text)
         fprintf(out, "%s\n", text);
 }
 
-/* Print one line about the parts of the data that are not in the output, and why: tokens, and lists
- * of the rows. Print nothing if the output has everything. */
+/* Print one line about the data that are not in the output, and why. These are tokens that were cut
+ * off or do not fill a row, and the token_type_ids and position_ids of rows. Print nothing if the
+ * output has everything. */
 static void print_losses(const tokenize_run *r)
 {
     const char *separator = "";

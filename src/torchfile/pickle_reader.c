@@ -135,9 +135,9 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 
 /* ---- values that hold other values ----------------------------------------------------------- */
 
-/* Record that `holder` holds `value`, that is, contains it. Return FSDP_ERR_FORMAT if another value
- * already holds `holder`, because a held value must not change. Also return FSDP_ERR_FORMAT if
- * `value` is nested too deeply. */
+/* Record that `holder` contains ("holds") `value`. Return FSDP_ERR_FORMAT if another value already
+ * holds `holder`, because a held value must not change. Also return FSDP_ERR_FORMAT if `value` is
+ * nested too deeply. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)

@@ -19,8 +19,8 @@ typedef struct fsdp_torch_dtensor {
     int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] for each dimension of the mesh: the
                                                   dimension of the tensor that is sharded over it,
                                                   or FSDP_DTENSOR_REPLICATE */
-    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] the place in the mesh of the rank that
-                                                  saved the file; -1: the file does not have it */
+    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] the saving rank's place in the mesh;
+                                                  -1: the file does not have it */
     int mesh_ndim;
 } fsdp_torch_dtensor;
 

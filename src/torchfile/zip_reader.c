@@ -233,8 +233,9 @@ static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry,
 }
 
 /* Return true if the writer computed a checksum. A writer that computes none (torch's
- * set_crc32_options(False)) stores 0 in the directory and beside the record. If only the directory
- * has 0, either 0 is the checksum or the directory is damaged, so the checksum must be verified. */
+ * set_crc32_options(False)) stores 0 in the directory, in the local header and in the descriptor of
+ * the record. If only the directory has 0, either 0 is the checksum or the directory is damaged, so
+ * the checksum must be verified. */
 static bool has_crc(const fsdp_zip_reader *zip, const central *entry, const unsigned char *data,
                     uint64_t directory_at)
 {

@@ -136,8 +136,8 @@ static bool drop_oldest(fsdp_arrow_cache *cache)
     return true;
 }
 
-/* Add a batch to the cache if the cache has capacity for it, or gets enough capacity when unused
- * batches are freed. */
+/* Add a batch to the cache. If the cache is full, free unused batches until the batch fits. If it
+ * does not fit even then, do not add it. */
 static void keep(fsdp_arrow_cache *cache, fsdp_arrow_batch *batch)
 {
     const size_t bytes = batch->owned_bytes;
@@ -173,8 +173,8 @@ fsdp_status fsdp_arrow_batch_get(fsdp_arrow_cache *cache, const fsdp_arrow_file 
     }
     FSDP_TRY(load_batch(file, root, found, &batch));
     pthread_mutex_lock(&cache->mutex);
-    /* Another thread may have loaded the same batch in the meantime. In this case, only the batch
-     * of that thread is in the cache. */
+    /* Another thread may have loaded the same batch in the meantime. In this case, do not add this
+     * one to the cache as well. */
     if (!find_cached(cache, file, root, found->offset))
         keep(cache, batch);
     pthread_mutex_unlock(&cache->mutex);

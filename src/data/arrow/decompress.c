@@ -13,8 +13,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* LZ4 compresses a block to no less than 1/255 of its size. ZSTD compresses a block of up to
-     * 128 KiB to no less than four bytes, which it needs if all bytes of the block are equal. So a
+    /* LZ4 compresses a block to no less than 1/255 of its size. A ZSTD block has at most 128 KiB of
+     * contents and needs at least four bytes, even if all bytes of the contents are equal. So a
      * buffer that claims to have more contents than these ratios allow is damaged. */
     LZ4_RATIO = 255,
     ZSTD_RATIO = (128 << 10) / 4,

@@ -16,8 +16,8 @@ enum {
     OLD_PREFIX = 4,    /* until Arrow 0.14: only the size of the metadata */
     MAGIC_BYTES = 6,   /* "ARROW1" */
     HEAD_BYTES = 8,    /* the magic at the beginning, padded */
-    FOOTER_TAIL = 10,  /* bytes at the end of the file format: the size of the footer, and the
-                        * magic */
+    FOOTER_TAIL = 10,  /* bytes at the end of a file in the file format: the size of the footer, and
+                          the magic */
     SHOWN_BYTES = 4096 /* number of bytes after the end of a stream that check_tail() looks at */
 };
 
@@ -500,8 +500,8 @@ fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *f, size_t index, fsdp_a
     return read_known(f, f->batches[index].offset, FSDP_ARROW_RECORD_BATCH, out);
 }
 
-/* Return the last dictionary batch of `id` among the first `seen` dictionary batches of the file,
- * or NULL if there is none. */
+/* Return the last dictionary batch of dictionary `id` among the first `seen` dictionary batches of
+ * the file, or NULL if there is none. */
 static const dictionary_entry *last_seen(const fsdp_arrow_file *f, int64_t id, size_t seen)
 {
     size_t low = 0, high = f->n_dictionaries; /* the result is before `high` */

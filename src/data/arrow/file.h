@@ -36,9 +36,9 @@ typedef struct fsdp_arrow_located {
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, size_t index,
                                                   fsdp_arrow_located *out);
 /* Find the dictionary batch that has value `value` of dictionary `id`. A dictionary may change
- * within a file; its contents are those that record batch `index` sees. Set *offset to the offset
- * of the dictionary batch, and *at to the index of the value in that batch. Returns FSDP_ERR_FORMAT
- * if the dictionary does not have this value. */
+ * within a file. This function uses the version that applies to record batch `index`. Set *offset
+ * to the offset of the dictionary batch, and *at to the index of the value in that batch. Returns
+ * FSDP_ERR_FORMAT if the dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
                                                        int64_t id, uint64_t value, uint64_t *offset,
                                                        int64_t *at);

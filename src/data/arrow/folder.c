@@ -217,8 +217,8 @@ static fsdp_status read_state(fsdp_json_node state, fsdp_arrow_folder *out)
     fsdp_json_node list;
     FSDP_TRY(fsdp_json_get_array(state, "_data_files", &list));
     FSDP_TRY(add_files(out->path, state, "_data_files", &out->files, &out->n_files));
-    /* Versions of datasets before 2.0 saved the indices that select() and shuffle() had made in one
-     * of these lists. */
+    /* select() and shuffle() saved their indices in files of their own. Versions of datasets before
+     * 2.0 listed these files under one of the following two keys. */
     FSDP_TRY(add_files(out->path, state, "_indices_files", &out->indices, &out->n_indices));
     FSDP_TRY(add_files(out->path, state, "_indices_data_files", &out->indices, &out->n_indices));
     return read_columns(state, out);

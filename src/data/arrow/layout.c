@@ -178,8 +178,8 @@ fsdp_status fsdp_arrow_layout_find(const fsdp_arrow_schema *schema, int64_t root
         layout.first_field = (size_t)root;
         layout.n_arrays = schema->fields[root].end - (size_t)root;
     }
-    /* Only views have data buffers. They are among the buffers of the message, so there are at most
-     * n_buffers of them. */
+    /* Only fields of views have data buffers. All data buffers are buffers of the message, so there
+     * are at most n_buffers of them. */
     const size_t n_data = message->n_variadic ? message->n_buffers : 0;
     layout.arrays = fsdp_calloc(layout.n_arrays, sizeof *layout.arrays);
     layout.data = fsdp_calloc(n_data, sizeof *layout.data);

@@ -110,8 +110,8 @@ typedef struct fsdp_arrow_message {
     int64_t rows;              /* rows of the batch, at least 0 */
     fsdp_arrow_node *nodes;    /* [n_nodes], owned; their values are not checked */
     fsdp_arrow_range *buffers; /* [n_buffers], owned; their values are not checked */
-    int64_t *variadic; /* [n_variadic] number of data buffers of each field of views; owned; their
-                          values are not checked */
+    int64_t *variadic; /* [n_variadic], owned: the number of data buffers of each BINARY_VIEW and
+                          STRING_VIEW field; their values are not checked */
     size_t n_nodes, n_buffers, n_variadic;
     fsdp_arrow_codec codec;
     int64_t dictionary_id; /* DICTIONARY_BATCH */

@@ -10,9 +10,9 @@
 #include "src/base/str.h"
 #include "src/text/chars/utf8.h"
 
-/* The number of bytes that each value adds to the size of a row, which is limited by
- * FSDP_ARROW_ROW_BYTES_MAX. A damaged or hostile file may refer to the same bytes many times, so
- * without this limit a small file could make a huge row. */
+/* The size of a row is limited by FSDP_ARROW_ROW_BYTES_MAX. For this limit, each value adds one of
+ * the following numbers of bytes to the size. A damaged or hostile file may refer to the same bytes
+ * many times, so without the limit a small file could make a huge row. */
 enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* plus the bytes of the text */
@@ -348,8 +348,8 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
 {
     const fsdp_arrow_field *f = &r->schema->fields[child];
     const fsdp_arrow_array *array = fsdp_arrow_layout_at(&r->batch->layout, child);
-    /* The entries of a list of nulls have no bytes in the file, so their number may be any that
-     * fits in int64. */
+    /* Nulls have no bytes in the file, so even a small file may have a list of nulls with any
+     * number of entries that fits in int64. */
     FSDP_TRY(spend(r, (uint64_t)(end - begin) > UINT64_MAX / NUMBER_BYTES - LIST_BYTES
                           ? UINT64_MAX
                           : LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));

@@ -283,8 +283,8 @@ static fsdp_status read_row(const fsdp_arrow_table *t, const shards *all, int64_
     return fsdp_arrow_row_read(t->cache, s->file, row - s->first, s->wanted, doc);
 }
 
-/* Set *row to the number that row `index` of the table has in the data files. This is entry `index`
- * of the indices, or `index` itself if there are no indices. */
+/* Row `index` of the table is one of the rows of the data files. Set *row to its number there:
+ * entry `index` of the indices, or `index` itself if there are no indices. */
 static fsdp_status read_index(const fsdp_arrow_table *t, int64_t index, int64_t *row)
 {
     fsdp_json *doc;
@@ -336,9 +336,9 @@ const char *fsdp_arrow_table_left_out(const fsdp_arrow_table *t)
     return t->left_out;
 }
 
-/* Return the feature of the entries of a list. A list is {"feature": ENTRY, "_type": "Sequence"},
- * with "List" or "LargeList" in datasets 4, or [ENTRY] in old files. If `feature` is not a list,
- * return it as it is. */
+/* If `feature` describes a list, return the feature of the entries of the list. Otherwise return
+ * `feature`. A list is {"feature": ENTRY, "_type": TYPE}, where TYPE is "Sequence" or, in datasets
+ * 4, "List" or "LargeList". In old files it is [ENTRY]. */
 static fsdp_json_node entry_of_list(fsdp_json_node feature)
 {
     if (fsdp_json_kind_of(feature) == FSDP_JSON_ARRAY)

@@ -21,7 +21,8 @@ const fsdp_arrow_folder *fsdp_arrow_table_folder(const fsdp_arrow_table *table);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_table_row(const fsdp_arrow_table *table, int64_t index,
                                                  fsdp_json **doc);
 /* Prepend the file and the number of row `index` to the message of the last error, unless `status`
- * is FSDP_OK. If the row is not in the first file, the message also has its number in its file. */
+ * is FSDP_OK. If the row is not in the first file, the message also has the number of the row
+ * within its file. */
 void fsdp_arrow_table_add_context(const fsdp_arrow_table *table, int64_t index, fsdp_status status);
 
 /* Return true if rows have this column. */

@@ -69,8 +69,8 @@ static fsdp_json_node describe_list(fsdp_json_node feature)
     return entries;
 }
 
-/* Add a column to the features of dataset_info.json. Every version of datasets reads a Sequence;
- * versions before 4.0 do not know the new name List. */
+/* Add a column to the features of dataset_info.json. Lists are written as Sequence, because every
+ * version of datasets reads a Sequence. Versions before 4.0 do not know the new name List. */
 static void describe_column(fsdp_json_node features, const fsdp_arrow_column *column)
 {
     const fsdp_json_node feature = fsdp_json_set_object(features, column->name);
@@ -459,8 +459,9 @@ static fsdp_status write_dict(const fsdp_arrow_writer *w)
     return status;
 }
 
-/* Return true for old files of a data set that is being replaced: the files that
- * this writer creates, and the caches that the Python library `datasets` puts next to them. */
+/* Return true if file `name` of the data set that is being replaced must not be kept. These are the
+ * files that this writer creates, and the caches that the Python library `datasets` puts next to
+ * them. */
 static bool is_stale(void *context, const char *old, const char *fresh, const char *name)
 {
     (void)context;

@@ -80,8 +80,8 @@ static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format
     return status;
 }
 
-/* Return true if the part of the rows that have as many fields as the header is larger for `s` than
- * for `best`. */
+/* Compare the fractions of rows that have the same number of fields as the header. Return true if
+ * the fraction of `s` is larger than that of `best`. */
 static bool splits_more_rows(const split *s, const split *best)
 {
     const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;
@@ -89,8 +89,9 @@ static bool splits_more_rows(const split *s, const split *best)
     return same * best_rows > best_same * rows;
 }
 
-/* Return true if `s` splits the header into several fields and most rows into as many, and if
- * `best` does not, or does so for a smaller part of the rows. */
+/* A split is usable if the header has several fields and most rows have the same number of fields
+ * as the header. Return true if `s` is usable and better than `best`: either `best` is not usable,
+ * or splits_more_rows() prefers `s`. */
 static bool is_better(const split *s, const split *best)
 {
     if (s->fields < 2 || (s->rows && s->same * 2 <= s->rows))
@@ -120,9 +121,8 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
 }
 
 /* Set *fitting to the delimiter with which fits() accepts the header. If fits() accepts the header
- * with several delimiters, choose the one with which most rows have as many fields as the header.
- * If fits() accepts the header with no delimiter, set *fitting to 0. The caller then uses guess().
- */
+ * with several delimiters, splits_more_rows() chooses one of them. If fits() accepts the header
+ * with no delimiter, set *fitting to 0. The caller then uses guess(). */
 static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
                                 const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
                                 void *arg, char *fitting)

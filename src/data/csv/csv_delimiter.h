@@ -7,15 +7,18 @@
 typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool *fits);
 
 /* Open `input` with format->delimiter. If format->delimiter is 0, find the delimiter and set it.
- * The candidates are the usual delimiter (a tab in .tsv and .tab, else a comma), the other one of
- * tab and comma, the semicolon, and the vertical bar. First choice: the candidate with which fits()
- * accepts the header; if there are several, the one with which the largest part of the first rows
- * has as many fields as the header. Second choice: the candidate that splits the header into
- * several fields, and most of the first rows into as many fields as the header; if there are
- * several, the one that does so with the largest part of the first rows. Among equal candidates,
- * the first in the list above is taken. Last choice: the usual delimiter. Set *found to true if the
- * delimiter is not the usual one and was not given. `input` is borrowed until fsdp_csv_close(), and
- * must allow fsdp_input_rewind(). */
+ * The candidates are, in this order: the usual delimiter (a tab in .tsv and .tab, else a comma),
+ * the other one of tab and comma, the semicolon, and the vertical bar.
+ *
+ * First, the candidates with which fits() accepts the header are considered. If there are none,
+ * those candidates are considered that split the header into several fields, and most of the first
+ * rows into the same number of fields as the header. If there are none of these either, the usual
+ * delimiter is taken. If several candidates are considered, take the one with which the largest
+ * part of the first rows has the same number of fields as the header. If several are equally good,
+ * take the first in the order above.
+ *
+ * Set *found to true if the delimiter is not the usual one and was not given. `input` is borrowed
+ * until fsdp_csv_close(), and must allow fsdp_input_rewind(). */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open_fitting(fsdp_input *input, const char *path,
                                                   fsdp_csv_format *format, fsdp_csv_fits_fn *fits,
                                                   void *arg, bool *found, fsdp_csv **out);

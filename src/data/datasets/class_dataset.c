@@ -1,7 +1,7 @@
-/* Opens a file of CSV, JSON or Arrow whose rows have a text, or a pair of texts, and a class. As in
- * pair_dataset.c, only the position of each row in the file is kept in memory, here together with
- * its class. Labels of regression and multi-label rows are not kept, because a row may have many of
- * them. They are read again together with the row. */
+/* Opens a file of CSV, JSON or Arrow whose rows have a text, or a pair of texts, and a class. Only
+ * the class of each row and its position in the file are kept in memory. The texts are read later,
+ * as in pair_dataset.c. Labels of regression and multi-label rows are not kept, because a row may
+ * have many of them. They are read again together with the row. */
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/rows_form.h"
 

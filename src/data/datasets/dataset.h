@@ -25,7 +25,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-/* Open an Arrow file, or a folder of datasets.save_to_disk(), whose rows are read as those of JSON
+/* Open an Arrow file, or a folder of datasets.save_to_disk(). Its rows are read like rows of JSON
  * lines with ids. If a folder has several splits, the options choose one. (arrow_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
@@ -75,13 +75,12 @@ typedef struct fsdp_row_range {
  * row that was skipped when the dataset was opened counts for the range of the row that follows it
  * in the file. If no row follows, it counts for a range that ends at the end of the dataset.
  * Skipped rows and unused tokens are counted in one range only, so that the ranges of a dataset can
- * be added up. For a mixture, range->len is the largest number of rows of each part that are
- * counted. */
+ * be added up. For a mixture, at most range->len rows of each part are counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
-/* Set *range to the rows of options->split among `rows` rows, as options->validation_percent says.
- * range->len equals range->rows. Return FSDP_ERR_INVALID if a split would have no rows. For the
- * message, `path` is the data, and `unit` is what is counted: "rows" or "documents".
- * (text_dataset.c) */
+/* Divide `rows` rows into training and validation as options->validation_percent says. Set *range
+ * to the rows of options->split. range->len equals range->rows. Return FSDP_ERR_INVALID if a split
+ * would have no rows. For the message, `path` is the data, and `unit` is what is counted: "rows" or
+ * "documents". (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_percent_range(const fsdp_dataset_options *options, int64_t rows,
                                                const char *path, const char *unit,
                                                fsdp_row_range *range);
@@ -112,8 +111,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *
 
 /* Count row `row`, whose texts contain the special token `token`, in *sum. */
 void fsdp_left_out_add_special(fsdp_left_out *sum, int64_t row, const char *token);
-/* Count row `row` in *sum if *found, which was watched while the row was encoded, has unknown
- * tokens. */
+/* *found was watched while row `row` was encoded. If it has unknown tokens, count the row in *sum.
+ */
 void fsdp_left_out_add_unknown(fsdp_left_out *sum, int64_t row, const fsdp_unknown_in_text *found);
 /* Add the numbers of *part to *sum. */
 void fsdp_left_out_add(fsdp_left_out *sum, const fsdp_left_out *part);

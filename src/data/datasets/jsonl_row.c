@@ -44,8 +44,8 @@ static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_
     return FSDP_OK;
 }
 
-/* Get the array `key`, which must have as many integers as input_ids. The caller frees *items, also
- * after a failure. If the row does not have the array, *items is not changed. */
+/* Get the array `key`, which must have one integer for each of input_ids. The caller frees *items,
+ * also after a failure. If the row does not have the array, *items is not changed. */
 static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
                               int64_t **items)
 {
@@ -474,8 +474,8 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     return check_keys(&r, line, &rows->unused);
 }
 
-/* Keys that determine the form of a row. The keys after the first N_ID_KEYS do so only if no option
- * names the text. */
+/* Keys that determine the form of a row. The keys after the first N_ID_KEYS are ignored for this
+ * purpose if an option names the key of the text. */
 static const char *const form_keys[] = {"input_ids",     "prompt_ids", "completion_ids",
                                         "prompt_length", "messages",   "conversations",
                                         "prompt",        "completion"};
@@ -499,16 +499,16 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    /* A key with such a character is written with an escape in the row, and
-     * fsdp_json_find_text() does not find such keys. */
+    /* A quote, a backslash or a control character in a key is written as an escape in the row.
+     * fsdp_json_find_text() does not find a key with an escape. */
     for (const char *at = key; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
     return is_form_key(o, key, strlen(key)) ? NULL : key;
 }
 
-/* Return true if the other keys of a row may change how the row is read, or why the row is
- * refused. */
+/* Return true if the keys of a row other than the key of its text may change how the row is read,
+ * or may be the reason to refuse the row. */
 static bool others_matter(const fsdp_dataset_options *o, const fsdp_json_text *found)
 {
     for (size_t i = 0; i < found->n_others; i++) {

@@ -5,15 +5,15 @@
  * seed and epoch. The sampler draws the order of the packed rows of each epoch.
  *
  * Wrapped: the rows are put one after the other, and cut after every max_length tokens. A row must
- * be one document, because a packed row has no positions. The rows
- * are not truncated: max_length is the length of packed rows. A row that spans up to LONG_PIECES
- * packed rows is tokenized again for each of them. The ids of longer rows are kept (long_rows.h).
- * So the work of an epoch is proportional to the number of tokens, even if rows are very long.
+ * be one document, because a packed row has no positions. The rows are not truncated: max_length is
+ * the length of packed rows. A row that spans up to LONG_PIECES packed rows is tokenized again for
+ * each of them. The ids of longer rows are kept (long_rows.h). So the work of an epoch is
+ * proportional to the number of tokens, even if rows are very long.
  *
- * The two other ways put whole rows together, in windows of WINDOW_ROWS neighboring rows. A window
- * is closed before the next one begins. The room of a packed row is the number of tokens that can
- * still be added to it. If no packed row of the window has sufficient room for a row, this row
- * begins a new packed row.
+ * First-fit and best-fit decreasing do not cut rows. They put whole rows together, in windows of
+ * WINDOW_ROWS neighboring rows. A window is closed before the next one begins. The room of a packed
+ * row is the number of tokens that can still be added to it. If no packed row of the window has
+ * sufficient room for a row, this row begins a new packed row.
  *
  * First-fit: each row, in the order of the file, goes to the first packed row that has sufficient
  * room.
@@ -160,7 +160,7 @@ typedef struct sized {
 } sized;
 
 /* The packed rows of a window (bins). The room of a bin is the number of tokens that still fit.
- * First-fit uses `rooms`. Best-fit decreasing uses the three fields after it, which index the bins
+ * First-fit uses `rooms`. Best-fit decreasing uses `heads`, `occupied` and `next`, which find bins
  * by their room. */
 typedef struct bins {
     int64_t capacity;
@@ -246,8 +246,8 @@ static int32_t take_bin(bins *b, int64_t length, int64_t *room)
     return bin;
 }
 
-/* Add a row of `length` tokens to the bin with the least sufficient room, or to a new one, and
- * return this bin. */
+/* Add a row of `length` tokens to a bin, and return this bin: among the bins with sufficient room,
+ * the one with the least room, or a new bin if none has sufficient room. */
 static int32_t add_to_best_bin(bins *b, int32_t length)
 {
     int64_t room = b->capacity;
@@ -376,7 +376,7 @@ static fsdp_status reserve(fsdp_token_list *list, size_t more)
     return FSDP_GROW(list->ids, list->cap, list->len + more) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Append the tokens of piece `p`, which are in `row`. A packed row of whole rows also gets
+/* Append the tokens of piece `p`, which is a part of `row`. If pieces are whole rows, also append
  * positions, which begin again at 0 with each document. A wrapped row has no positions: it is one
  * document. */
 static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsdp_example *row,
@@ -439,8 +439,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
 }
 
 /* Count what is left out of the rows that were packed. If the pieces are whole rows, all rows are
- * counted, because all of them were read when they were packed. For wrapped rows, only the first
- * range->len rows are counted if range->len is below range->rows, otherwise all rows. */
+ * counted, because all of them were read when they were packed. For wrapped rows, all rows are
+ * counted, too, unless range->len is below range->rows: then only the first range->len rows are
+ * counted. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

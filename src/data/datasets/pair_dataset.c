@@ -36,9 +36,9 @@ typedef struct pair_dataset {
     fsdp_text_rows *rows;
     place *places;
     size_t len, cap;
-    /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index in the
-     * dataset of the row after it. In ascending order. Without the rows that `titles` leaves out.
-     */
+    /* The rows that options.skip_long_summaries leaves out. skipped[i] is the index in the dataset
+     * of the next row that was not left out. The indices are in ascending order. Rows that `titles`
+     * leaves out are not listed. [skipped_len] */
     int64_t *skipped;
     size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
@@ -320,7 +320,8 @@ static fsdp_status pair_texts(void *self, int64_t index, char **source, char **t
 
 /* Return true if a skipped row counts for the range. The row was skipped directly before row `next`
  * of the dataset; `next` is an entry of d->skipped. The row counts if row `next` is in the range. A
- * row that was skipped at the end of the file counts for the range that ends there. */
+ * row that was skipped at the end of the file counts for the range that ends with the last row of
+ * the dataset. */
 static bool is_skipped_in(const pair_dataset *d, int64_t next, const fsdp_row_range *range)
 {
     const int64_t end = range->first + range->rows;

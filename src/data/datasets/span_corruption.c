@@ -1,9 +1,9 @@
 /* T5's span corruption: lengths, and the random division of a piece into spans.
  *
  * Note [Span corruption]. Spans are drawn as in T5's random_spans_noise_mask. A piece has noise
- * tokens, which are replaced, and other tokens. Both kinds are divided into as many segments as
- * there are spans, and every division is equally likely. Segments of the two kinds alternate in the
- * piece; a segment of other tokens comes first.
+ * tokens, which are replaced, and other tokens. Each kind is divided into one segment for each
+ * span, and every division is equally likely. Segments of the two kinds alternate in the piece; a
+ * segment of other tokens comes first.
  *
  * To divide n tokens into k segments, k - 1 of the n - 1 places between tokens are drawn as cuts.
  * This takes one pass: a place becomes a cut with probability (cuts left) / (places left) [Knuth,
@@ -11,9 +11,9 @@
  * token. Value i of a stream is Philox of the key, the stream and i, so no generator has to keep a
  * state. The key depends only on seed, epoch and index.
  *
- * As in random_spans_noise_mask, there is at least one span, and there are at most as many spans as
- * other tokens. run_t5_mlm_flax.py computes lengths without these bounds, and fails where a bound
- * would change the number of spans. */
+ * As in random_spans_noise_mask, there is at least one span, and the number of spans is at most the
+ * number of other tokens. run_t5_mlm_flax.py computes lengths without these bounds, and fails where
+ * a bound would change the number of spans. */
 #include "src/data/datasets/span_corruption.h"
 
 #include <inttypes.h>

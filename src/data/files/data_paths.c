@@ -22,8 +22,8 @@ static bool is_token_file_name(const char *name)
 typedef enum wanted {
     FOR_TRAINING,
     FOR_VALIDATION,
-    FOR_EVALUATION, /* files with fsdp_split_is_evaluation(); used for validation if no file is
-                       FOR_VALIDATION */
+    FOR_EVALUATION, /* files for which fsdp_split_is_evaluation() returns true; used for validation
+                       if no file is FOR_VALIDATION */
 } wanted;
 
 /* Return true if the name of a folder says that all of its files are for validation. */
@@ -153,8 +153,8 @@ static fsdp_status add_token_file(fsdp_path_list *list, const char *path)
     return add_path(list, found);
 }
 
-/* Return which words the name of a file must have, for an error message that continues "no file
- * with". */
+/* Return the end of an error message that begins with "no file with": the words that the name of a
+ * file must or must not have. */
 static const char *words_of(bool validation)
 {
     return validation ? "the word 'validation', 'valid', 'val', 'dev' or 'eval' in its name, and "

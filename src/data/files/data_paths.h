@@ -30,10 +30,10 @@ void fsdp_path_list_fini(fsdp_path_list *list);
  * train.jsonl. */
 bool fsdp_split_has_another_file(const char *folder, const char *path, bool validation);
 
-/* If `path` contains a folder "train", set *out to that folder or, for validation, to a folder of
- * `path` that has one of the names fsdp_validation_name(); if there are several, the first name
- * counts. Returns FSDP_ERR_NOT_FOUND if there is no such folder for validation. If `path` contains
- * no folder "train", set *out to a copy of `path`. The caller owns *out. */
+/* If `path` contains no folder "train", set *out to a copy of `path`. Otherwise set *out to the
+ * folder of a split: for training, to the folder "train"; for validation, to the first folder in
+ * `path` that has one of the names fsdp_validation_name(), in the order of these names. Returns
+ * FSDP_ERR_NOT_FOUND if there is no such folder for validation. The caller owns *out. */
 FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
 /* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */
 bool fsdp_is_plain_text_name(const char *path);

@@ -273,8 +273,8 @@ static fsdp_status missing_file(const char *path)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s%s", path, strerror(ENOENT), hint);
 }
 
-/* Return the error for standard input or a pipe that was given for data that are read more than
- * once. */
+/* Return the error for standard input or a pipe. These can be read only once, but the data must be
+ * read several times. */
 static fsdp_status read_only_once(const char *path, const char *what)
 {
     return fsdp_error(FSDP_ERR_INVALID,

@@ -24,8 +24,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_input_open_once(const char *path, fsdp_input **
 /* Like fsdp_input_open(), but fsdp_input_read_at() may also be used. A compressed file is therefore
  * decompressed at once, into a file without a name in $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_open_seekable(const char *path, fsdp_input **out);
-/* Prepare an input of which nothing has been read for fsdp_input_read_at(), as
- * fsdp_input_open_seekable() does. */
+/* Make the input usable with fsdp_input_read_at(), as fsdp_input_open_seekable() does. Nothing must
+ * have been read from the input before. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_make_seekable(fsdp_input *input);
 void fsdp_input_close(fsdp_input *input); /* accepts NULL */
 

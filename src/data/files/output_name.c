@@ -41,10 +41,10 @@ static const char *reason(const char *path, fsdp_output_form form)
     return NULL;
 }
 
-/* For the error about a name that reason() refuses: return what the form is called that can be
- * written instead, and set *ending to the ending of its files. For FSDP_OUTPUT_ROWS, this is JSON
- * lines if the refused name is that of a file of JSON, Arrow or Parquet. For all other names it is
- * CSV, which spreadsheet programs read. */
+/* For the error about a name that reason() refuses: return the name of a form that can be written
+ * instead, and set *ending to the ending of its files. For FSDP_OUTPUT_ROWS, this form is JSON
+ * lines if the refused name is that of a file of JSON, Arrow or Parquet. Otherwise it is CSV, which
+ * spreadsheet programs read. */
 static const char *name_of(fsdp_output_form form, const char *path, const char **ending)
 {
     const bool json = form == FSDP_OUTPUT_JSON_LINES ||

@@ -1,5 +1,5 @@
-/* Which split of a data set a file or a folder has, as its name says. Case matters, as it does in
- * Hugging Face's datasets. */
+/* Finds out from the name of a file or a folder which split of a data set it has. Case matters, as
+ * it does in Hugging Face's datasets. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +27,6 @@ bool fsdp_split_is_evaluation(const char *name);
 bool fsdp_split_is_named(const char *name, bool validation);
 /* Return name `i` of the names that a split for validation may have, in order of preference:
  * "validation", "valid", "val", "dev", "eval". After the last name, return NULL. A split of a
- * DatasetDict, or a file or folder next to one with the name "train", is for validation only if its
- * whole name is one of these names. */
+ * DatasetDict is for validation only if its whole name is one of these names. The same is true for
+ * a file or folder that is next to a file or folder with the name "train". */
 const char *fsdp_validation_name(size_t i);

@@ -1,5 +1,6 @@
-/* See json_text.h. This file accepts only rows that the JSON parser accepts, but not all of them.
- * It must return the same text as the parser; tests/fuzz/fuzz_json_text.c compares the two. */
+/* See json_text.h. This file accepts fewer rows than the JSON parser, and no row that the parser
+ * refuses. It must return the same text as the parser; tests/fuzz/fuzz_json_text.c compares the
+ * two. */
 #include "src/data/json/json_text.h"
 
 #include <string.h>
@@ -83,8 +84,8 @@ static void append_character(fsdp_str *text, uint32_t c)
 }
 
 /* Take the four hexadecimal digits after \u. If they are the first half of a surrogate pair, also
- * take the second half, which is another escape. Return false if a half is alone, because the JSON
- * parser refuses it. */
+ * take the second half, which is another escape. Return false if one half comes without the other,
+ * because the JSON parser refuses such a text. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);
@@ -144,7 +145,7 @@ static bool take_string(cursor *c, fsdp_str *text)
 }
 
 /* Take a key without escapes, and the colon after it. Return false for a key with an escape,
- * because it may be equal to another key; the parser then reads the row. */
+ * because it may be another spelling of an equal key. The JSON parser then reads the row. */
 static bool take_key(cursor *c, const char **key, size_t *bytes)
 {
     if (!take(c, '"'))

@@ -180,8 +180,8 @@ static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
     return FSDP_OK;
 }
 
-/* Get the array `key`, which must have as many integers as there are labels. *items is NULL if the
- * key is missing. */
+/* Get the array `key`, which must have one integer for each label. *items is NULL if the key is
+ * missing. */
 static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
                                    const fsdp_token_list *labels, int64_t **items)
 {

@@ -18,7 +18,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *o
 FSDP_MUST_CHECK fsdp_status fsdp_class_of_label(const fsdp_dataset_options *options,
                                                 const char *label, int32_t *class);
 /* Set the options->num_classes targets of an example. `label` is the text of a number, of a list in
- * brackets or, for MULTI_LABEL, of a class name. Returns FSDP_ERR_FORMAT if it is not what
+ * brackets or, for MULTI_LABEL, of a class name. Returns FSDP_ERR_FORMAT if the label is not what
  * options->problem_type requires. (label_numbers.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *options,
                                                const char *label, fsdp_example *example);
@@ -44,15 +44,17 @@ typedef struct fsdp_found_labels {
     int64_t rows;           /* number of rows */
 } fsdp_found_labels;
 
-/* Read the labels of the rows of `path`, of at most options->max_samples rows. If any label is not
- * a number, all labels are names, and each different name is a class. If all labels are whole
- * numbers, the number of classes is the largest label plus one. If all are numbers, but not all are
- * whole, or if options->problem_type is REGRESSION, the problem is regression. If labels are lists,
- * or if options->problem_type is MULTI_LABEL, a row can have several classes. These classes are the
- * names in the lists; if the lists have numbers, there is one class for each number of a list.
+/* Read the labels of the rows of `path`, of at most options->max_samples rows. (label_scan.c)
+ * - If any label is not a number, all labels are names, and each different name is a class.
+ * - If all labels are whole numbers, the number of classes is the largest label plus one.
+ * - If all labels are numbers and some are not whole, the problem is regression. It is also
+ *   regression if options->problem_type is REGRESSION.
+ * - If labels are lists, or if options->problem_type is MULTI_LABEL, a row can have several
+ *   classes. In lists of names, each different name is a class. Lists of numbers have indices of
+ *   classes, or one number for each class (fsdp_label_lists_find()).
+ * - If the label column is a ClassLabel of Arrow, its type gives the classes.
  * Returns FSDP_ERR_FORMAT if a whole number is negative or too large, or if there are more than
- * 20,000 names. If the label column is a ClassLabel of Arrow, its type gives the classes.
- * (label_scan.c) */
+ * 20,000 names. */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);

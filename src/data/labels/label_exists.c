@@ -8,8 +8,8 @@
 #include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_rows.h"
 
-/* Return true if a row of ids has the label of a class, and not labels of a masked language model,
- * which are a list as long as the list of ids. */
+/* Return true if a row of ids has the label of a class. A list with one entry for each id is not
+ * such a label: it has the labels of a masked language model. */
 static bool has_class(fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label";

@@ -17,8 +17,8 @@ typedef struct fsdp_list_evidence {
     int64_t largest;     /* the largest number, if all numbers are whole; -1: no number was found */
 } fsdp_list_evidence;
 
-/* Add `list`, the label of row `row`, which is an array without texts. `num_classes` is the number
- * of classes; INT32_MAX: unknown. */
+/* Add `list`, an array without texts that is the label of row `row`. `num_classes` is the number of
+ * classes; INT32_MAX: unknown. */
 void fsdp_list_evidence_add(fsdp_list_evidence *e, fsdp_json_node list, int64_t row,
                             int64_t num_classes);
 /* Set *lists to the kind of the lists that were added. Returns FSDP_ERR_FORMAT if some lists can

@@ -379,8 +379,8 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
-/* Return an error if the lists are indices of classes, but one of them cannot be the index of a
- * class. */
+/* If the lists have indices of classes, return an error if the largest of these numbers is too
+ * large for an index. */
 static fsdp_status check_indices(const scan *s, const char *path, fsdp_label_lists lists)
 {
     if (lists == FSDP_LABEL_LISTS_INDICES && s->all_numbers && s->numbers.largest >= MAX_CLASSES)

@@ -25,9 +25,9 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
 }
 
 /* Encode a text. Add the special tokens that the tokenizer adds, unless options->no_special_tokens
- * is set. If `with_eos` is true, the result ends with eos, unless options->no_eos is set: eos is
- * added if the tokenizer does not add it itself. Otherwise, an eos that the tokenizer has added is
- * removed. Most tokenizers of causal models add bos, but not eos. */
+ * is set. If `with_eos` is true and options->no_eos is not set, the result ends with eos: if the
+ * tokenizer does not add eos itself, this function adds it. In all other cases, an eos that the
+ * tokenizer has added is removed. Most tokenizers of causal models add bos, but not eos. */
 static fsdp_status encode_whole(const fsdp_dataset_options *options, fsdp_data_text text,
                                 bool with_eos, fsdp_token_list *ids)
 {

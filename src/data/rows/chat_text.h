@@ -5,8 +5,8 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 
-/* Return true if the row is a conversation: it has a list "messages", or lists of objects "prompt"
- * and "completion", or it has the form of ShareGPT (sharegpt.h). */
+/* Return true if the row is a conversation: it has a list under the key "messages", or lists of
+ * objects under the keys "prompt" and "completion", or it has the form of ShareGPT (sharegpt.h). */
 bool fsdp_is_chat_row(fsdp_json_node row);
 /* Return the keys that a conversation uses; the last item is NULL. */
 const char *const *fsdp_chat_row_keys(fsdp_json_node row);
@@ -20,6 +20,6 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row);
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
                                                   int64_t *cut, fsdp_str *whole);
-/* Search the messages of a conversation for special tokens, and add them to the count of the
- * calling thread (fsdp_special_in_text_of_thread()). */
+/* Search the messages of a conversation for special tokens, and add their number to the count of
+ * the calling thread (fsdp_special_in_text_of_thread()). */
 void fsdp_chat_search_special(const fsdp_tokenizer *tokenizer, fsdp_json_node row);

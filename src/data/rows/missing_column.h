@@ -28,13 +28,13 @@ fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *na
 fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, const char *name,
                                        bool with_advice, const fsdp_csv_row *header);
 
-/* Return the first column that the options name and that has() does not find, or NULL. If there is
- * such a column, the error should name this column, and not a default column that is missing, too:
- * the default of one column may depend on what the options say about another one. */
+/* Return the first column that the options name and that has() does not find, or NULL. Errors
+ * report this column first. If a default column is missing, too, the cause may be the same: the
+ * default of one column may depend on what the options say about another one. */
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
                                       const void *row);
 /* Like fsdp_first_unknown_column(), but if has() finds all columns that the options name, return
- * the first column of texts in `columns` that it does not find. */
+ * the first column of texts in `columns` that has() does not find. */
 const char *fsdp_first_missing_text(const fsdp_dataset_options *options,
                                     const fsdp_text_columns *columns, fsdp_has_column_fn *has,
                                     const void *row);

@@ -15,8 +15,8 @@ static const struct {
     {"input", "output"},     {"prompt", "completion"}, {"question", "answer"},
 };
 
-/* Columns of texts in public datasets for classification. A row has a pair of columns; a column of
- * single texts is a `target` without a `source`. */
+/* Columns of texts in public datasets for classification. Each entry of this table is a pair of
+ * columns. For a column of single texts, `source` is NULL. */
 static const struct {
     const char *source, *target;
 } known_classified[] = {

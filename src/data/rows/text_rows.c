@@ -39,8 +39,8 @@ struct fsdp_text_rows {
 
 /* ---- columns of CSV ---- */
 
-/* Return the error for a column that the header lacks. `options` is NULL if no option could name
- * it. */
+/* Return the error for a column that the header lacks. `options` is NULL if no option can name this
+ * column. */
 static fsdp_status missing_column(const fsdp_text_rows *r, const fsdp_csv_row *header,
                                   const char *name, const fsdp_dataset_options *options)
 {
@@ -156,8 +156,8 @@ static fsdp_status languages_needed(fsdp_json_node row)
     return status;
 }
 
-/* Check that the first row has the keys that the options name, and the ones that were chosen. Their
- * values are checked with each row. */
+/* Check that the first row has the keys that the options name, and the keys in r->columns. The
+ * values of these keys are checked with each row. */
 static fsdp_status check_first_keys(const fsdp_text_rows *r, fsdp_json_node row,
                                     const fsdp_dataset_options *options)
 {
@@ -507,8 +507,8 @@ fsdp_status fsdp_text_rows_read(const fsdp_text_rows *r, uint64_t offset, size_t
 
 /* ---- the note ---- */
 
-/* Append what was found out about the columns, as "PATH: ...". Nothing is appended if the columns
- * are those of the options or the defaults. */
+/* Append "PATH: ...", with the columns and the delimiter that were guessed. Append nothing if
+ * neither the columns nor the delimiter were guessed. */
 static void append_findings(const fsdp_text_rows *r, fsdp_str *text)
 {
     char quoted[8];

@@ -79,8 +79,8 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* No match begins at `at`. If there is a series of dots at `at`, keep the whole series,
-         * because no match begins at any of its dots. Otherwise keep one byte. */
+        /* No match begins at `at`. If a series of dots begins at `at`, no match begins at any of
+         * these dots, so keep the whole series. Otherwise keep one byte. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;

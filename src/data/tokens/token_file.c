@@ -68,8 +68,8 @@ static bool has_header(const fsdp_mapping *m)
     return m->bytes >= 4 && is_magic(load_u32(m->data));
 }
 
-/* Refuse files of other kinds whose names also end in .bin. Read as uint16, they would look like
- * tokens. */
+/* Refuse files of other kinds whose names also end in .bin. If they were read as uint16, they would
+ * look like tokens. */
 static fsdp_status refuse_other_kinds(const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};
@@ -122,10 +122,10 @@ static fsdp_status read_header(fsdp_token_file *file)
                       expected);
 }
 
-/* Return true if the tokens of the file seem to have `width` bytes instead of 2. Each group of
- * `width` bytes is then read as a token. In all of them, the bits above the lowest 16 must be those
- * of an id below 2^18. In at least one of them, the lowest 16 bits must be above LARGEST_HIGH, so
- * that they cannot be the upper bits of such an id. */
+/* Return true if the tokens of the file seem to have `width` bytes instead of 2. For this, each
+ * group of `width` bytes is read as a token. All of these tokens must be below 2^18. In at least
+ * one token, the lowest 16 bits must be above LARGEST_HIGH, so that they cannot be the upper bits
+ * of an id below 2^18. */
 static bool looks_like(const fsdp_mapping *m, size_t width)
 {
     const size_t n = m->bytes < LOOKED_AT_BYTES ? m->bytes : LOOKED_AT_BYTES;

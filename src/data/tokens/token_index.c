@@ -1,11 +1,16 @@
 /* Reads the index of a dataset of Megatron-LM (megatron/core/datasets/indexed_dataset.py). The file
- * NAME.bin has the tokens of all documents, one after the other. NAME.idx has, little endian: the
- * magic "MMIDIDX\0\0", the version 1 (uint64), a code for the type of the tokens (uint8), the
- * number n of sequences and the number of document indices (uint64 each), the length of each
- * sequence in tokens (int32), its offset in bytes (int64), and the index of the first sequence of
- * each document (int64). After that, there may be one more byte for each sequence, its mode. The
- * tokens are used as one stream, so the index is needed for their type, and to check that the files
- * belong together. */
+ * NAME.bin has the tokens of all documents, one after the other. NAME.idx has, in this order,
+ * little endian:
+ *
+ * - the magic "MMIDIDX\0\0", the version 1 (uint64), a code for the type of the tokens (uint8)
+ * - the number of sequences, and the number of document indices (uint64 each)
+ * - for each sequence, its length in tokens (int32)
+ * - for each sequence, its offset in bytes (int64)
+ * - for each document, the index of its first sequence (int64)
+ * - in some files, one more byte for each sequence, its mode
+ *
+ * The tokens are used as one stream, so the index is needed for their type, and to check that the
+ * files belong together. */
 #include "src/data/tokens/token_file.h"
 
 #include <inttypes.h>
@@ -35,8 +40,8 @@ unsigned char fsdp_megatron_code(int width)
     return codes[width];
 }
 
-/* Check that the sequences follow each other without gaps, and that together they are as long as
- * the file of tokens. */
+/* Check that the sequences follow each other without gaps, and that their total length is the
+ * length of the file of tokens. */
 static fsdp_status check_sequences(const unsigned char *sizes, uint64_t n, uint64_t bytes,
                                    int width)
 {

@@ -1,6 +1,6 @@
 /* GPT-2's alphabet: 256 characters, each of which spells one byte. Vocabularies of byte-level BPE
  * spell their tokens in this alphabet. For example, a space is U+0120 ('Ġ'), a line feed is U+010A
- * ('Ċ'), and the byte of a printable Latin-1 character is this character. */
+ * ('Ċ'), and a byte that is a printable Latin-1 character is spelled as that character. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -55,9 +55,9 @@ static inline uint16_t fsdp_char_class(const fsdp_char_classes *classes, uint32_
 uint32_t fsdp_char_lower(uint32_t c);
 
 /* Return the number of the character's script, as the pre-tokenizer UnicodeScripts sees scripts:
- * Hiragana and Katakana are the same script as Han. The numbers have no other meaning than that
- * characters of one script have the same number. Return FSDP_SCRIPT_ANY for the space and for
- * characters that are not assigned. */
+ * Hiragana and Katakana are the same script as Han. Characters of one script have the same number.
+ * The numbers have no other meaning. Return FSDP_SCRIPT_ANY for the space and for characters that
+ * are not assigned. */
 uint8_t fsdp_char_script(uint32_t c);
 
 /* ---- data, in char_class_data.c ---- */

@@ -1,5 +1,5 @@
-/* Chat templates: declarations that the files of this folder share, and functions for other folders
- * that have the conversation as a JSON node. */
+/* Chat templates: declarations that the files of this folder share, and functions for code in other
+ * folders. These functions take a conversation that is a JSON node. */
 #pragma once
 #include <fsdp/chat.h>
 

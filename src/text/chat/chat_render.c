@@ -7,8 +7,8 @@
 #include "src/text/jinja/print.h"
 
 enum {
-    /* A conversation may be rendered several times. All these renderings together may take at most
-     * this many times the number of steps that one rendering may take. */
+    /* A conversation may be rendered several times. All these renderings together may take
+     * RENDERINGS times the number of steps that one rendering may take. */
     RENDERINGS = 10
 };
 
@@ -104,7 +104,7 @@ static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
 
 /* Set the variable `key` of the template to the list that the row has under `key`, or to none. Set
  * *any to true if there is a list. Instead of a list, the row may have a string with the list as
- * JSON: datasets store tools in this form if their types do not fit into one column. */
+ * JSON: datasets store tools in this form if the types of the tools do not fit into one column. */
 static fsdp_status give_list(conversation *c, fsdp_json_node row, const char *key, bool *any)
 {
     jinja_value list = jinja_none();
@@ -244,8 +244,9 @@ static fsdp_status span_error(size_t index, const char *what)
         index, what);
 }
 
-/* `whole` is the rendering of all messages. Set *span to the part of its text that messages [first,
- * end) add to the text of the messages before them, which ends with the generation prompt. */
+/* `whole` is the rendering of all messages. Set *span to the part of its text that belongs to
+ * messages [first, end). Before this part are the text of the messages before `first` and the
+ * generation prompt. */
 static fsdp_status find_span(conversation *c, size_t first, size_t end, const fsdp_chat_text *whole,
                              fsdp_chat_span *span)
 {

@@ -5,8 +5,8 @@
 
 #include "src/text/jinja/value.h"
 
-/* Return the index of the parameter `name` in `names`, a list that is separated by commas, or -1 if
- * it is not in the list. */
+/* `names` is a list of parameters, separated by commas. Return the index of the parameter `name` in
+ * this list, or -1 if it is not in the list. */
 static int find_param(const char *names, const jinja_string *name)
 {
     int index = 0;

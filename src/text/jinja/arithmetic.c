@@ -289,8 +289,9 @@ fsdp_status fsdp_jinja_absolute(jinja_value a, jinja_value *out)
                       fsdp_jinja_type_name(a));
 }
 
-/* Round `number` to `digits` decimal places by printing it. snprintf() rounds the exact value, and
- * a value in the middle to the even digit, as Python does. */
+/* Round `number` to `digits` decimal places by printing it. snprintf() rounds the exact value. If
+ * this value is halfway between two results, snprintf() takes the one with the even digit, as
+ * Python does. */
 static double round_to_digits(double number, int64_t digits)
 {
     char text[400];

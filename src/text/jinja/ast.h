@@ -60,7 +60,7 @@ typedef enum jinja_compare {
 } jinja_compare;
 
 /* Where a variable is: in slot `index` of an activation (machine.h). To find this activation, start
- * from the current activation and follow the pointer `outer` as often as `hops` says. */
+ * from the current activation and follow the pointer `outer` `hops` times. */
 typedef struct jinja_slot {
     uint32_t hops, index;
 } jinja_slot;

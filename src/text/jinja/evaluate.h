@@ -4,8 +4,8 @@
 #include "src/text/jinja/ast.h"
 #include "src/text/jinja/machine.h"
 
-/* The value of a macro: its node in the tree, and the activation of the function in which it was
- * defined. */
+/* The value of a macro: its node in the tree, and the activation of the function that defines the
+ * macro. */
 typedef struct jinja_macro {
     const jinja_macro_node *node;
     jinja_activation *outer;

@@ -5,8 +5,8 @@
  * transformers' own tojson, dict, namespace, raise_exception and strftime_now. Values are printed
  * as in Python: True, None, floats and lists as by str(). The length of a text is its number of
  * code points. If a template uses something that is not supported, opening it fails with a message
- * that contains the name and the line. If it depends on values whether the template uses it,
- * rendering fails instead.
+ * that contains the name and the line. If only some values of the variables lead to such a use,
+ * opening succeeds, and rendering fails for these values.
  *
  * This folder has more than 25 source files, because each file is one part of the language and is
  * named after this part. No part is of use without the others. */

@@ -26,8 +26,8 @@ typedef enum jinja_lookup {
 } jinja_lookup;
 
 /* Look up a method of a value whose type is one of Python's own types. If Python has the method but
- * this library does not, *lookup is JINJA_LOOKUP_FOUND, and calling the method is an error whose
- * message contains its name. */
+ * this library does not, *lookup is JINJA_LOOKUP_FOUND, and calling the method is an error. The
+ * message contains the name of the method. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_find_method(struct jinja_machine *machine, jinja_value self,
                                                    const jinja_string *name, jinja_lookup *lookup,
                                                    jinja_value *out);

@@ -100,8 +100,8 @@ static fsdp_status binary_node(jinja_parser *parser, jinja_node_type type, int l
     return FSDP_OK;
 }
 
-/* Set *out to a string with the contents of `text`, the text of a token. The string is valid as
- * long as the template; the token is not. */
+/* Set *out to a string with the contents of `text`, the text of a token. Unlike the token, the
+ * string is valid as long as the template. */
 static fsdp_status copy_name(jinja_parser *parser, const jinja_string *text,
                              const jinja_string **out)
 {
@@ -713,8 +713,8 @@ static fsdp_status parse_or(jinja_parser *parser, jinja_node **out)
     return FSDP_OK;
 }
 
-/* Parse `a if b else c`, or only `a`. There is a difference from Jinja2: if `a`, `b` or `c` has the
- * name of an unknown filter or test, Jinja2 reports the name only when the template applies it.
+/* Parse `a if b else c`, or only `a`. There is a difference from Jinja2: if `a`, `b` or `c`
+ * contains an unknown filter or test, Jinja2 reports its name only when the template applies it.
  * Here, opening the template fails, because `a` has been parsed before `if` is found. No known
  * template depends on this. */
 static fsdp_status parse_condition(jinja_parser *parser, jinja_node **out)

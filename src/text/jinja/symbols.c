@@ -231,8 +231,8 @@ static fsdp_status copy_symbols(resolver *r, const symbols *from, symbols *to)
     return FSDP_OK;
 }
 
-/* Add the variables of the three branches of an if block to the scope `s`. If a branch assigns to a
- * variable to which the scope has not assigned before, the variable begins with its value from
+/* Add the variables of the three branches of an if block to the scope `s`. A branch may assign to a
+ * variable to which the scope has not assigned before. Such a variable begins with its value from
  * outside of the scope, because it keeps this value if another branch runs. Any other variable
  * begins as in the branch. */
 static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branches[3])

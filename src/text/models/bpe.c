@@ -4,10 +4,10 @@
  * Note [Parts of a piece]. Tokenizers such as Llama 2's have no pre-tokenizer, so a piece is a
  * whole text, in which U+2581 replaces each space. Merging a whole text takes long, and the cache
  * of words does not help. Such a piece is therefore split before each U+2581 that follows another
- * character, if no merge can cross that boundary. No merge can cross it if there is no merge whose
- * right token begins with U+2581 and whose left token ends with the last byte of the character
- * before the U+2581. If no merge can cross the boundaries, the tokens of the parts are the tokens
- * of the piece. */
+ * character, if no merge can cross that boundary. A merge can cross it only if the right token of
+ * the merge begins with U+2581, and the left token ends with the last byte of the character before
+ * the U+2581. If no merge can cross the boundaries, the tokens of the parts are the tokens of the
+ * piece. */
 #include "src/text/models/bpe.h"
 
 #include <string.h>
@@ -395,8 +395,9 @@ static fsdp_status find_units(bpe *model)
     return FSDP_OK;
 }
 
-/* Return true if the text of a token may end with another byte than the part of the piece that
- * became this token. This is so if the text ends with the unknown token or with a byte piece. */
+/* Return true if the text of a token and the part of the piece that became this token may end with
+ * different bytes. This is so if the text of the token ends with the unknown token or with a byte
+ * piece. */
 static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
 {
     size_t unk = model->unk_token ? strlen(model->unk_token) : 0;

@@ -1,8 +1,8 @@
 /* Byte pair encoding (Sennrich et al., "Neural Machine Translation of Rare Words with Subword
  * Units", ACL 2016), with the same ids as in the tokenizers library. A piece is split into
- * characters or bytes. Then adjacent tokens are merged again and again: the pair whose merge has
- * the lowest rank and, if several pairs have this rank, the leftmost of them. This ends when no two
- * adjacent tokens have a merge. */
+ * characters or bytes. Then pairs of adjacent tokens are merged, one after the other, until no two
+ * adjacent tokens have a merge. The next pair is always the one whose merge has the lowest rank. If
+ * several pairs have this rank, the leftmost of them is next. */
 #pragma once
 #include "src/text/models/token_model.h"
 #include "src/text/models/vocabulary.h"

@@ -246,9 +246,9 @@ static void merge_at(long_word *word, uint32_t at, int32_t result)
 static fsdp_status merge_long_word(const fsdp_merge_table *table, fsdp_token_work *work,
                                    fsdp_bpe_symbol *symbols, size_t *count)
 {
-    /* The heap never has more than 2 * count candidates: at first, it has at most one for each
-     * pair, and each merge, of which there are fewer than `count`, removes one candidate and adds
-     * at most two. */
+    /* The heap never has more than 2 * count candidates. At first, it has at most one for each
+     * pair. There are fewer than `count` merges. Each merge removes one candidate and adds at most
+     * two. */
     long_word word = {.table = table,
                       .symbols = symbols,
                       .list = fsdp_token_work_scratch(work, 1, *count * sizeof *word.list),

@@ -192,8 +192,8 @@ static fsdp_status add_place(learning *l, pair *p, uint32_t position)
     return FSDP_OK;
 }
 
-/* Count an occurrence of the pair of the symbol at `position` and the next symbol, which have
- * become adjacent, and add the position to the pair's list. */
+/* The symbol at `position` and the next symbol have become adjacent. Count this occurrence of their
+ * pair, and add the position to the pair's list. */
 static fsdp_status add_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -211,8 +211,8 @@ static fsdp_status add_pair(learning *l, uint32_t position)
     return FSDP_OK;
 }
 
-/* Subtract an occurrence from the count of the pair of the symbol at `position` and the next
- * symbol, which are about to be separated. */
+/* The symbol at `position` and the next symbol will be separated. Subtract this occurrence from the
+ * count of their pair. */
 static void remove_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];

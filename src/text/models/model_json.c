@@ -210,8 +210,8 @@ static double score_as_tokenizers_reads_it(double score)
             exponent -= fraction;
         }
     }
-    /* The logarithm of a probability does not have such an exponent, so leave this score as it
-     * is. */
+    /* This score is not the logarithm of a probability, whose exponent would be from -22 to 22.
+     * Leave the score as it is. */
     if (exponent < -22 || exponent > 22)
         return score;
     double value = (double)digits;

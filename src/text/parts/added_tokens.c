@@ -1,7 +1,7 @@
 /* Finds added tokens in a text. There are two sorted lists of token texts: those that are searched
  * in the normalized text, and those that are searched in the original text. At each byte of the
- * text with which some token begins, a sorted list is narrowed down byte by byte to the tokens that
- * match the text there. The longest of these tokens is found. */
+ * text that is the first byte of some token, a sorted list is narrowed down, byte by byte, to the
+ * tokens that match the text there. The longest of these tokens is found. */
 #include "src/text/parts/added_tokens.h"
 
 #include <stdlib.h>
@@ -165,7 +165,7 @@ fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens, const fsdp_added_to
         char *text;
         FSDP_TRY(normalize(tokens, token->text, &text));
         /* If the normalizer does not change the text, a normalized_text from an earlier call is
-         * kept, as in the tokenizers library, which still decodes the token to it. */
+         * kept. In the tokenizers library, too, the token is still decoded to that text. */
         if (text) {
             fsdp_free(added->normalized_text);
             added->normalized_text = text;

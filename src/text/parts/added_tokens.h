@@ -30,11 +30,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_create(const fsdp_char_classes *cl
                                                      fsdp_added_tokens **out);
 void fsdp_added_tokens_destroy(fsdp_added_tokens *tokens); /* accepts NULL */
 
-/* Add a token. `text` of *token, which ends with NUL, is copied, and the flags of *token are used;
- * its `id` and normalized_text are ignored. If the text was added before, the earlier token gets
- * the new flags and keeps its id. Otherwise, the id is that of the same text in the model's
- * vocabulary or, if the model does not have the text, the largest id so far + 1. Set *id to the
- * token's id. An empty text is not added, and *id is set to -1. After the last call, call
+/* Add a token. The text of *token, which ends with NUL, and its flags are copied. `id` and
+ * normalized_text of *token are ignored. If the text was added before, the earlier token gets the
+ * new flags and keeps its id. Otherwise, the id is that of the same text in the model's vocabulary
+ * or, if the model does not have the text, the largest id so far + 1. Set *id to the token's id. An
+ * empty text is not added, and *id is set to -1. After the last call, call
  * fsdp_added_tokens_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens,
                                                   const fsdp_added_token *token, int32_t *id);

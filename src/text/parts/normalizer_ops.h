@@ -65,14 +65,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_normalize_step(const fsdp_normalize_op *op,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
 
-/* Apply the step NFC (`compose`), NFD (neither flag), NFKC (both flags) or NFKD (`compatible`), in
- * normalizer_forms.c. */
+/* Apply the step NFC (`compose`), NFD (neither flag), NFKC (both flags) or NFKD (`compatible`).
+ * This function is in normalizer_forms.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_form(bool compatible, bool compose,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
-/* Apply the step PRECOMPILED, which replaces texts by means of op->map, in
+/* Apply the step PRECOMPILED, which replaces texts by means of op->map. This function is in
  * normalizer_precompiled.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_precompiled(const fsdp_normalize_op *op,
                                                        const fsdp_text_view *in, bool tracked,

@@ -328,9 +328,9 @@ static fsdp_status decode_one(const decode_op *op, size_t i, size_t count, const
 
 /* ---- steps in which a result depends on several texts ---- */
 
-/* Return how many bytes one U+FFFD replaces at the beginning of `text`, which is not well-formed
- * UTF-8: those of the longest sequence that could be the beginning of a character, but at least one
- * byte. */
+/* `text` begins with bytes that are not well-formed UTF-8. Return how many of these bytes one
+ * U+FFFD replaces: the bytes of the longest sequence that could be the beginning of a character,
+ * but at least one byte. */
 static size_t ill_formed_length(const unsigned char *text, size_t left)
 {
     const unsigned char first = text[0];

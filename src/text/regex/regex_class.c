@@ -324,8 +324,8 @@ static fsdp_status add_property(fsdp_regex_pattern *p, operand *o)
     return status;
 }
 
-/* Add an escape of a class that matches several characters, such as \d. The pattern's position is
- * after the backslash. */
+/* Add an item of a class that is an escape for several characters, such as \d. The pattern's
+ * position is after the backslash. */
 static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
 {
     const char kind = peek(p);
