@@ -141,7 +141,7 @@ class Checker:
     def accept(self, path, want):
         self.read += 1
         code, text = self.run("verify", path)
-        self.say(code == 0, text.splitlines()[-1])
+        self.say((code == 0) == is_finite(want), text.splitlines()[-1])
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch)
             self.convert(path, out / "x.pt", lambda p: torch.load(p, weights_only=True), want, "torch.save")
@@ -163,6 +163,12 @@ class Checker:
             return self.refuse(path, "loaded, being of the legacy format")
         if want is not None:
             self.accept(path, want)
+
+
+def is_finite(tree):
+    """`fsdp checkpoint verify` calls a file with NaN or infinity damaged."""
+    return all(bool(torch.isfinite(x.float()).all()) for x in flatten(tree).values()
+               if isinstance(x, torch.Tensor) and x.is_floating_point())
 
 
 def checkpoints(folder):
