@@ -3,7 +3,7 @@
  * Note [Files of bitsandbytes]. A weight NAME in NF4 is several tensors. (Note [NF4] in
  * src/kernels/nf4.h explains the parts.)
  *
- * - NAME: two indices in a byte, U8 [bytes, 1]; or the same bytes as another dtype
+ * - NAME: U8 [bytes, 1], two indices in each byte. The bytes may also be stored as another dtype
  *   (bnb_4bit_quant_storage).
  * - NAME.absmax: a scale for each block: F32, or U8 with double quantization.
  * - NAME.quant_map: the levels, F32 [16].

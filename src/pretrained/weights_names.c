@@ -191,8 +191,8 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Return an error for the first name of the model that occurs in the weights only after a prefix.
- * Return FSDP_OK if there is no such name. */
+/* Return an error if a name of the model is not in the weights, but is there with a prefix before
+ * it. The message is about the first such name. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));

@@ -256,8 +256,8 @@ static void measure_samples(fsdp_sample *s, size_t n, fsdp_measures *out)
     out->spearmanr = columns > 0 ? out->spearmanr / columns : (double)NAN;
 }
 
-/* Gather the samples of all ranks in *all [*len]. All ranks send equally many samples: ranks with
- * fewer samples than others append zeros, which are removed again after the gather. */
+/* Gather the samples of all ranks in *all [*len]. All ranks must send the same number of samples.
+ * So ranks with fewer samples append zeros, which are removed after the gather. */
 static fsdp_status gather_samples(fsdp_measurer *m, fsdp_group *group, fsdp_sample **all,
                                   size_t *len)
 {

@@ -24,8 +24,8 @@ enum {
     HOST_BYTES = 256,
     /* Seconds for which a run that ends waits for the program of --tracker-command to exit. */
     PROGRAM_END_S = 120,
-    /* Seconds for which a run that has failed waits for this program. The wait is short, since
-     * other ranks notice the error only after it. */
+    /* The same for a run that has failed. The wait is short, since the other ranks learn of the
+     * error only after it. */
     PROGRAM_FAILED_END_S = 10
 };
 

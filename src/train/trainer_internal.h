@@ -68,8 +68,8 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    /* True if --task is not given and a masked language model stays one instead of becoming a
-     * classifier. */
+    /* True if the model is a masked language model and remains one. False if it becomes a
+     * classifier, or if --task is given. */
     bool keeps_lm_head;
     /* Classes that were found in the training rows; {0}: the model has the classes of
      * config.json. */
@@ -129,9 +129,9 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* Return true if the run may overwrite existing files at the paths of its outputs. This is so if
- * the user gave --overwrite-output, if the run resumes from its own folder of checkpoints, or if an
- * earlier attempt of the same job may have written the files. */
+/* Return true if the run may overwrite existing files at the paths of its outputs. It may do so in
+ * three cases: the user gave --overwrite-output, the run resumes from its own folder of
+ * checkpoints, or an earlier attempt of the same job may have written the files. */
 bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
@@ -214,9 +214,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
 /* Report a step to t->tracking. No effect if it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
-/* Report a validation to t->tracking. `rouge` and `length`, the mean number of generated tokens,
- * are those of --predict-with-generate; `rouge` is NULL without it. No effect if t->tracking is
- * NULL. */
+/* Report a validation to t->tracking. With --predict-with-generate, `rouge` has the scores, and
+ * `length` is the mean number of generated tokens. Otherwise `rouge` is NULL. No effect if
+ * t->tracking is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch,
                                                    const fsdp_rouge *rouge, double length);

@@ -104,11 +104,11 @@ static bool reshard_is_only_exported(const fsdp_options *options)
            is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
 }
 
-/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. This is so if
- * the source of its value takes precedence over the source of the strategy, for example a flag over
- * a file. It is also so if both values come from the environment and the user chose the value of
- * --reshard-after-forward (see reshard_is_only_exported()), because `accelerate launch` exports a
- * strategy even if the user chose only reshard_after_forward. */
+/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. There are two
+ * such cases. First, its source takes precedence over the source of the strategy, for example a
+ * flag over a file. Second, both values come from the environment, and the user chose the value of
+ * --reshard-after-forward (see reshard_is_only_exported()). In this case the user may not have
+ * chosen the strategy, because `accelerate launch` always exports one. */
 static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -157,8 +157,8 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Complete the options for explicit prefetching. If a depth is set, --explicit-prefetching is on by
- * default. If --explicit-prefetching is on and no depth was given, both depths become two units, as
- * in the FSDP2 tutorial. */
+ * default. If --explicit-prefetching is on and no depth was given, set both depths to
+ * TUTORIAL_DEPTH, as in the FSDP2 tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -351,8 +351,8 @@ static void derive_folders(fsdp_train_config *c)
 
 typedef fsdp_status list_files(const char *path, bool validation, fsdp_path_list *list);
 
-/* Return true if the folder `data` has files for training and other files for validation, by their
- * names. */
+/* Return true if the folder `data` has files for training, and also other files for validation. The
+ * names of the files show what they are for. */
 static bool has_both(const char *data, list_files *list)
 {
     fsdp_path_list train = {0}, validation = {0};
