@@ -73,7 +73,7 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
  * @return FSDP_ERR_INVALID if `to` does not meet these conditions, or if two items would have the
  *         same name;
  *         FSDP_ERR_NOT_FOUND if the target needs a model and the source has none;
- *         FSDP_ERR_UNSUPPORTED if the format cannot contain an item, which the message names;
+ *         FSDP_ERR_UNSUPPORTED if the format cannot contain one of the items; the message names it;
  *         FSDP_ERR_FORMAT if the source is damaged;
  *         FSDP_ERR_IO if the disk is full */
 FSDP_MUST_CHECK fsdp_status fsdp_convert(fsdp_source *from, const char *to,

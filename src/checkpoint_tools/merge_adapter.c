@@ -606,7 +606,7 @@ static fsdp_status write_configs(const merge *m, const char *dir)
     return status;
 }
 
-/* Write the files of the folder. The tokenizer is the adapter's, if its folder has one, because
+/* Write the files of the folder. If the adapter's folder has a tokenizer, use this one, because
  * training may have added tokens. */
 static fsdp_status write_folder(void *arg, const char *dir)
 {

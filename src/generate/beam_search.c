@@ -96,8 +96,8 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    /* `beam` is stored even if continue_beam() has failed, because it may have moved beam.ids to
-     * other memory */
+    /* `beam` is stored even if continue_beam() has failed, because that call may have moved
+     * beam.ids to other memory */
     s->finished[at] = beam;
     FSDP_TRY(status);
     beam.score = score;

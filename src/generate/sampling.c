@@ -97,7 +97,7 @@ static double entropy(const fsdp_candidate *left, int64_t n, double total)
     return sum;
 }
 
-/* Return how far the information content of candidate i, which is -log p, is from the entropy,
+/* The information content of candidate i is -log p. Return its distance from the entropy,
  * `mean`. */
 static double surprise(const fsdp_candidate *left, int64_t i, double total, double mean)
 {

@@ -11,8 +11,7 @@
 
 enum {
     /* Maximum number of ids to wait for the end of a character. A character has at most 4 tokens,
-     * so more ids than this are not the beginning of a character, and waiting for more of them
-     * would make each step slower. */
+     * so a longer wait would be useless. It would also make each step slower. */
     MOST_WAITING = 256,
     /* Number of ids of the preceding text that are decoded together with the first new ids. */
     CONTEXT = 32

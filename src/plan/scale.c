@@ -9,8 +9,8 @@
 const double fsdp_scale_quantiles[3] = {0.5, 0.9, 0.99};
 
 enum {
-    /* Number of equally likely parts into which the distribution of stragglers is cut for the mean
-     * step. */
+    /* For the mean step, the distribution of stragglers is cut into this number of equally likely
+     * parts. */
     STRAGGLER_PARTS = 50
 };
 

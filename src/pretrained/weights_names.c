@@ -123,10 +123,10 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Search for a change of the names after which they fit the model. If such a change is found, set
- * *change to it, and *missing to NULL. If the names already fit, the change removes nothing. If no
- * such change is found, do not change *change. In this case, set *missing to the first name that
- * the model requires and that is not among the unchanged names. */
+/* Search for a change that makes the names fit the model. If such a change is found, set *change to
+ * it, and *missing to NULL. If the names already fit, the change removes nothing. If no such change
+ * is found, do not change *change. In this case, set *missing to the first name that the model
+ * requires and that is not among the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {

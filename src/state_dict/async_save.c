@@ -306,9 +306,9 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Return true if this rank need not wait any longer for the save. There are two such cases. In the
- * first case, this rank has failed. In the second case, the thread of this rank has ended, and rank
- * 0 has renamed or removed the folder. */
+/* Return true if this rank need not wait any longer for the save. This is true if this rank has
+ * failed. It is also true if the thread of this rank has ended and rank 0 has renamed or removed
+ * the folder. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)

@@ -97,7 +97,7 @@ static void fill_report(const fsdp_trainer *t, const char *path, report *r)
 }
 
 /* Return true if `dir` has the data file `name`. If `is_own` is true (this program wrote the
- * checkpoint), also require that the size of the file is the one that its checksums cover. */
+ * checkpoint), also check that its checksums are for a file of this size. */
 static bool has_part(const char *dir, const char *name, bool is_own)
 {
     fsdp_mapping map = {0};

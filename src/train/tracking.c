@@ -327,8 +327,7 @@ static fsdp_status write_description(const fsdp_trainer *t, const char *folder)
     return status;
 }
 
-/* Remove the files of ranks that an earlier run had and this run does not have, because it has
- * fewer ranks. */
+/* Remove the files of ranks that this run does not have: an earlier run may have had more ranks. */
 static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
 {
     fsdp_status status = FSDP_OK;

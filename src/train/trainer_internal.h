@@ -43,8 +43,8 @@ typedef struct fsdp_checkpoint_report {
     int64_t step;
     /* Time from the call that began the save until the checkpoint's folder appeared. */
     double seconds;
-    /* call_s: for how long the save stopped the training. step_s: call_s plus the duration of the
-     * last step before the save. */
+    /* call_s: the time for which the save stopped the training. step_s: call_s plus the duration of
+     * the last step before the save. */
     double call_s, step_s;
     double held_s; /* time that later steps lost by copying parts of the snapshot and by waiting */
     uint64_t copied_bytes;
@@ -108,8 +108,8 @@ typedef struct fsdp_trainer {
     char *resumed_prefix;
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    /* True if this run itself has saved the model. False if only the earlier run from which this
-     * run was resumed has saved it. */
+    /* True if this run itself has saved the model. False if it was saved only by the earlier run
+     * from which this run was resumed, or not at all. */
     bool saved_model;
     bool makes_examples; /* true: generate example texts at the end of the run, with the settings
                           * `generation` */

@@ -119,8 +119,9 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return the end of an error message, which says what the user can do if --task asks for a
- * classifier, but the model is of another kind. */
+/* Called for the error that the model is not of the kind that --task asks for. If --task asks for a
+ * classifier, return the end of the message, which says what the user can do. Otherwise return
+ * "". */
 static const char *advice_on_task(const fsdp_trainer *t)
 {
     if (t->config->task != FSDP_TRAIN_CLASSIFICATION)

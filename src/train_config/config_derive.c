@@ -117,9 +117,9 @@ static bool reshard_decides(const fsdp_options *options)
                                   !reshard_is_only_exported(options));
 }
 
-/* In Accelerate's files and variables for FSDP1, a number as the value of reshard_after_forward is
- * the number of a strategy in Accelerate's menu. Replace this number by the strategy. If the number
- * was given as a flag, it is a number of ranks instead and is not changed. */
+/* In Accelerate's files and variables for FSDP1, reshard_after_forward may be a number: that of a
+ * strategy in Accelerate's menu. Replace this number by the strategy. In a flag, it is a number of
+ * ranks instead, and is not changed. */
 static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
 {
     if (is_fsdp1(options) &&
@@ -397,8 +397,8 @@ static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
         c->nesterov = true;
 }
 
-/* Compute the values that were not given, and translate options that have the names of other tools
- * into this project's options. */
+/* Compute the values that were not given, and translate options of other tools into this project's
+ * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;

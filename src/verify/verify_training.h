@@ -119,8 +119,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char 
  * an adapter, final_adapter.safetensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t,
                                                      const char *file);
-/* Compare each parameter with its value before training. params.json lists the parameters that must
- * differ in some bit, and those that must be equal in every bit. */
+/* Compare each parameter with its value before training. params.json has two lists: the parameters
+ * that must differ in some bit, and the parameters that must not differ in any bit. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);
 
 /* --- optimizers without a model: verify_optim.c --- */
