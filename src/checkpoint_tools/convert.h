@@ -21,8 +21,8 @@ typedef enum fsdp_convert_format {
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
     /* Used only for TORCH and DCP, because SAFETENSORS and HF always contain only the model. true:
-     * write only the model's state dict, and remove the keys below which it is stored from the
-     * names of its tensors. false: write the whole checkpoint. */
+     * write only the model's state dict. In the source, this dict may be below keys; the target
+     * does not have these keys. false: write the whole checkpoint. */
     bool model_only;
     /* true: convert the model's floating-point tensors to `dtype`. Tensors of floating-point types
      * of 8 bits or fewer keep their dtype, and note() reports them. The tensors of an optimizer
@@ -35,18 +35,17 @@ typedef struct fsdp_convert_options {
      * tokenizer are copied to the target. NULL: if the source is a Hugging Face folder, these files
      * are copied from the source. */
     const char *model;
-    /* Used only if the target contains just a model. The tensors of the model that are written: an
-     * array of items [n_used], sorted by the addresses of the items. The model's other tensors are
-     * left out, and note() reports them. NULL: all tensors of the model are written. */
+    /* [n_used] The tensors to write, if the target contains just a model. The array is sorted by
+     * the pointers in it. Tensors of the model that are not in the array are left out, and note()
+     * reports them. NULL: all tensors of the model are written. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    /* What is removed from the names of tensors. The parts of names that wrappers add are removed
-     * as well. If `names` removes anything, only a model may be converted: either the source
-     * contains nothing else, or model_only is set. NULL: only the parts that wrappers add are
-     * removed. */
+    /* What is removed from the names of tensors, in addition to the parts that wrappers add. NULL:
+     * only those parts are removed. If `names` removes anything, only a model may be converted: the
+     * source must contain nothing else, or model_only must be set. */
     const fsdp_name_change *names;
-    /* true: replace an existing target. false: an existing target is an error, except an empty
-     * directory. */
+    /* false: an existing target is an error, unless it is an empty directory. true: an existing
+     * target is replaced. */
     bool overwrite;
     fsdp_source_progress_fn *progress; /* may be NULL */
     /* Called with a message for the user, before the first or after the last call of progress().
@@ -75,7 +74,7 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
  * @return FSDP_ERR_INVALID if `to` does not meet these conditions, or if two items would have the
  *         same name;
  *         FSDP_ERR_NOT_FOUND if the target needs a model and the source has none;
- *         FSDP_ERR_UNSUPPORTED if the format cannot contain an item, which the message names;
+ *         FSDP_ERR_UNSUPPORTED if the format cannot contain one of the items; the message names it;
  *         FSDP_ERR_FORMAT if the source is damaged;
  *         FSDP_ERR_IO if the disk is full */
 FSDP_MUST_CHECK fsdp_status fsdp_convert(fsdp_source *from, const char *to,

@@ -32,9 +32,8 @@ typedef struct fsdp_conversion {
     size_t done;           /* number of items written so far */
     bool is_sparse;        /* files of the source have holes, so the target is written with holes */
     fsdp_too_large too_large; /* elements that became infinite as float16 */
-    /* Names of the files of the old target that the new target no longer has. A file is listed
-     * if it is removed from the old target and no file in the new target has its name. The names
-     * are stored as one text: "'a', 'b'". */
+    /* Names of the files that the old target had and the new target does not have. They are stored
+     * as one text: "'a', 'b'". */
     fsdp_str replaced;
 } fsdp_conversion;
 
@@ -60,13 +59,14 @@ void fsdp_conversion_report_progress(const fsdp_conversion *run);
 /* Pass `note` to options->note() and free it. If `note` is NULL, return FSDP_ERR_NOMEM. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
-/* An fsdp_is_stale_fn. Returns true if the file `name` of the old target `old` must be dropped when
- * `fresh` replaces it. If `fresh` has no file of that name, also adds the name once to `replaced`
- * of the fsdp_conversion, which `context` points to. */
+/* An fsdp_is_stale_fn. `context` is the fsdp_conversion. The folder `fresh` will replace the old
+ * target, the folder `old`. Returns true if the file `name` of `old` must not be kept. In this
+ * case, also adds the name to the conversion's `replaced`, unless `fresh` has a file of that
+ * name. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
-/* Select the items to convert. Sets run->selection and run->items as the options say. Reports in
- * notes which items are left out. */
+/* Set run->selection and run->items to the items that the options select. Reports in notes which
+ * items are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_select(fsdp_conversion *run);
 
 /* The writers, one for each format. Each writes run->items to run->to, which appears complete or

@@ -69,9 +69,9 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* Report in a note which tensors below keys are left out, if the source has none of the keys below
- * which a model is usually stored. In that case, only the tensors at the top of the source are
- * taken as the model, but the user may want a model that is among the other tensors. */
+/* If the source has none of the keys below which a model is usually stored, only the tensors at the
+ * top of the source are taken as the model. Report in a note that the tensors below keys are left
+ * out, because the user may want a model that is among them. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -94,8 +94,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
 }
 
 /* Set *object to the first instance of a Python class in the value of `item`, or to NULL if the
- * value contains no instance. The contents of instances are not read, so the caller leaves out
- * items that contain one. */
+ * value contains no instance. The caller leaves out items that contain an instance, because the
+ * contents of instances are not read. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -201,11 +201,10 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove two kinds of tensors from the selection. The first kind are the tensors of an
- * optimizer, if they are in the same dict as those of the model
- * (fsdp_selection_is_flat_optimizer()). The second kind are the tensors that are not in the list
- * options->used; if options->used is NULL, there is no such list, so no tensor is of the second
- * kind. Report the removed tensors in notes. The tensors that remain keep their order. */
+/* Remove two kinds of tensors from the selection, and report them in notes. The first kind is the
+ * optimizer's tensors, if they are in the same dict as the model's tensors
+ * (fsdp_selection_is_flat_optimizer()). The second kind is the tensors that are not in
+ * options->used; if this list is NULL, there are none. The tensors that remain keep their order. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

@@ -329,8 +329,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     memcpy(change->prefix, name, all - n);
 }
 
-/* If the names in one selection are those in the other selection with a prefix before each of
- * them, remove the prefix. A LightningModule, for example, adds such a prefix to the names of a
+/* One selection may have the same names as the other, but with a prefix before each name. In this
+ * case, remove the prefix. A LightningModule, for example, adds such a prefix to the names of a
  * model. Both selections must be sorted. */
 static fsdp_status drop_prefix(diff *d)
 {

@@ -11,7 +11,7 @@ typedef struct fsdp_diff_value {
 
 /* Set *same to true if the two values are the same in all parts, otherwise to false. Floats and
  * tensors must have the same bits. The order of items matters in a dict, but not in a set. Returns
- * FSDP_ERR_FORMAT if the values need too many comparisons, as those of a hostile file may. Also
- * returns the errors of reading a tensor. */
+ * FSDP_ERR_FORMAT if the values need too many comparisons. A hostile file can have such values.
+ * Also returns the errors of reading a tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_diff_values(const fsdp_diff_value *a, const fsdp_diff_value *b,
                                              bool *same);

@@ -24,12 +24,12 @@ typedef struct fsdp_gather_result {
  * the blocks are written. `to` appears complete or not at all, and is never replaced. *result is
  * set on rank 0. Collective; if one rank fails, all fail.
  *
- * @return FSDP_ERR_INVALID if `to` exists and is not an empty folder, or if the folders are of two
- *         saves; FSDP_ERR_NOT_FOUND if no rank has any of the folders, if the only rank of the
- *         group lacks one of them, or if no rank has one of the checkpoint's files;
- *         FSDP_ERR_UNSUPPORTED if a folder has a checkpoint of another format; FSDP_ERR_FORMAT if a
- *         file is damaged; FSDP_ERR_IO if the disk is full. Messages contain the file and its
- *         folder */
+ * @return FSDP_ERR_INVALID if `to` exists and is not an empty folder, or if the folders are not
+ *         from the same save; FSDP_ERR_NOT_FOUND if no rank has any of the folders, if the group
+ *         has only one rank and its host lacks a folder, or if no rank has one of the checkpoint's
+ *         files; FSDP_ERR_UNSUPPORTED if a folder has a checkpoint of another format;
+ *         FSDP_ERR_FORMAT if a file is damaged; FSDP_ERR_IO if the disk is full. Messages contain
+ *         the file and its folder */
 FSDP_MUST_CHECK fsdp_status fsdp_gather_checkpoint(const char *const *dirs, size_t n_dirs,
                                                    const char *to, fsdp_group *group,
                                                    const fsdp_gather_options *options,

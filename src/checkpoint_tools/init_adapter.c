@@ -1,7 +1,7 @@
-/* See init_adapter.h. The adapter is computed layer by layer and written first, to a temporary
- * folder. Then the residual is the base model from which the adapter's update is subtracted
- * (merge_adapter.h). The adapter gets its final name last, so that there is no adapter without its
- * residual. */
+/* See init_adapter.h. First, the adapter is computed layer by layer and written to a temporary
+ * folder. Then the residual is written: the base model minus the adapter's update
+ * (merge_adapter.h). Finally, the adapter's folder gets its final name. So there is no adapter
+ * without its residual. */
 #include "src/checkpoint_tools/init_adapter.h"
 
 #include <math.h>
@@ -31,8 +31,8 @@
 typedef struct output {
     char *name;                        /* owned */
     const fsdp_parameter *parameter;   /* its shape is that of the tensor */
-    const fsdp_parameter *weight;      /* the weight whose adapter the tensor belongs to; NULL: the
-                                          tensor is a trained parameter of the base model */
+    const fsdp_parameter *weight;      /* the tensor belongs to the adapter of this weight; NULL:
+                                          the tensor is a trained parameter of the base model */
     const fsdp_checkpoint_entry *from; /* the base model's tensor of `weight`, or of `parameter` if
                                           `weight` is NULL */
 } output;
@@ -167,8 +167,9 @@ static fsdp_status decompose(const making *m, const output *o, const float *w, f
     return status;
 }
 
-/* Write A = sqrt(S / scaling) V^T and B = U sqrt(S / scaling), where U has the vectors of the
- * outputs. `b` is the memory of B, [out, r], and `a` that of A, [r, in]. */
+/* Write A = sqrt(S / scaling) V^T and B = U sqrt(S / scaling), where U S V^T is the decomposition
+ * of the weight as [out, in]. `svd` is the decomposition of the weight as it is stored, which may
+ * be transposed. `a` [r, in] and `b` [out, r] are memory for A and B. */
 static fsdp_status write_matrices(const making *m, size_t i, const fsdp_svd *svd, float *a,
                                   float *b, fsdp_weights_writer *writer)
 {

@@ -1,5 +1,5 @@
-/* Makes the adapter of PiSSA (Meng et al. 2024, arXiv 2404.02948): its matrices are the largest
- * singular values and vectors of the weights, and the base model keeps the residual. */
+/* Makes the adapter of PiSSA (Meng et al. 2024, arXiv 2404.02948): its matrices are made from the
+ * largest singular values of the weights and their vectors. The base model keeps the residual. */
 #pragma once
 #include <fsdp/lora.h>
 
@@ -23,10 +23,11 @@ typedef struct fsdp_init_adapter_result {
 } fsdp_init_adapter_result;
 
 /* Write two folders for the base model `model` (folder or hub name): `adapter` gets a new adapter
- * with A = sqrt(S / scaling) V^T and B = U sqrt(S / scaling), where U S V^T are the r largest
- * singular values of a weight W with their vectors. `residual` gets the model with W - scaling B A
- * in the place of W. So `residual` with the adapter computes what `model` computes, up to rounding.
- * The weights of one layer are in memory at a time. Each folder appears complete or not at all.
+ * with A = sqrt(S / scaling) V^T and B = U sqrt(S / scaling), where S has the r largest singular
+ * values of a weight W, and U and V have their singular vectors. `residual` gets the model, in
+ * which each W is replaced by W - scaling B A. So `residual` with the adapter computes what `model`
+ * computes, up to rounding. The weights of one layer are in memory at a time. Each folder appears
+ * complete or not at all.
  *
  * @return FSDP_ERR_INVALID if `adapter` or `residual` is the base model's folder or contains it, or
  *         if one of them is the other one or inside it */

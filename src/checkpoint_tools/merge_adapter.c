@@ -206,8 +206,8 @@ static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_
         dtype = fsdp_safetensors_dtype_of(m->options->dtype);
     fsdp_nf4_entry nf4;
     bool is_nf4 = false;
-    /* Only tensors of the base model can be in NF4. A tensor of an adapter never is, even if it
-     * replaces a weight in NF4 of the same name. */
+    /* Only tensors of the base model can be in NF4. If a tensor of an adapter replaces such a
+     * tensor, it has the same name, but is not in NF4. */
     if (fsdp_checkpoint_find(m->base.weights, from->name) == from)
         FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
     if (is_nf4) {
@@ -249,8 +249,7 @@ static fsdp_status list_base(merge *m)
     return FSDP_OK;
 }
 
-/* Add the tensors that the adapter has and the base model lacks, such as those of a new
- * classifier. */
+/* Add the adapter's tensors that the base model lacks, such as the tensors of a new classifier. */
 static fsdp_status list_new(merge *m, const part *p)
 {
     for (size_t i = 0; i < p->names.n; i++) {
@@ -344,7 +343,7 @@ static fsdp_status add_update(merge *m, const part *p, const fsdp_parameter *wei
 }
 
 /* Return an error if the base model's tensor does not have the shape that config.json gives to the
- * parameter. The matrices of the update have the extents of that shape. */
+ * parameter. The matrices of the update were made for that shape. */
 static fsdp_status check_updated(const merge *m, const output *o, const fsdp_parameter *parameter)
 {
     const int64_t *expected = parameter->shape;
@@ -429,8 +428,8 @@ static void read_updated(merge *m, const weight_rows *w, int64_t begin, int64_t 
         add_to_rows(&m->updates[k], m->piece, begin, rows, w->width);
 }
 
-/* DoRA: replace the magnitudes by magnitudes / norms, where the norms are those of the weight with
- * its update. An output is a row of the weight or, if the weight is transposed, a column. */
+/* DoRA: divide the magnitude of each output by the norm of this output in the updated weight. An
+ * output is a row of the weight or, if the weight is transposed, a column. */
 static fsdp_status take_factors(merge *m, const weight_rows *w, update *u)
 {
     double *squares = fsdp_calloc((size_t)u->out, sizeof *squares);
@@ -486,8 +485,8 @@ static fsdp_status write_updated(merge *m, const weight_rows *w, fsdp_weights_wr
     return FSDP_OK;
 }
 
-/* Write a weight that is in NF4 in the base model, with the updates added to it, as floating-point
- * numbers. */
+/* Write a weight that is in NF4 in the base model: read it as floating-point numbers, add the
+ * updates, and write the sums. */
 static fsdp_status write_nf4(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
 {
     const int64_t most = PIECE_BYTES / (int64_t)sizeof(float);
@@ -611,7 +610,7 @@ static fsdp_status write_configs(const merge *m, const char *dir)
     return status;
 }
 
-/* Write the files of the folder. The tokenizer is the adapter's, if its folder has one, because
+/* Write the files of the folder. If the adapter's folder has a tokenizer, use this one, because
  * training may have added tokens. */
 static fsdp_status write_folder(void *arg, const char *dir)
 {

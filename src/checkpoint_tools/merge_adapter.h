@@ -20,8 +20,8 @@ typedef struct fsdp_merge_options {
     int64_t max_shard_bytes;           /* maximum bytes of a file; 0: 50e9 */
     bool overwrite;                    /* replace the model in an existing folder */
     fsdp_source_progress_fn *progress; /* may be NULL */
-    /* Called with a text about what a user may not expect, such as elements that are too large for
-     * `dtype`. May be NULL. */
+    /* Called with a message for the user, for example if elements are too large for `dtype`. May be
+     * NULL. */
     void (*note)(const char *note, void *context);
     void *context; /* passed to progress() and note() */
 } fsdp_merge_options;

@@ -1,4 +1,4 @@
-/* See quantize_folder.h. The model's tree of modules is built without memory, and says which
+/* See quantize_folder.h. The model's tree of modules is built without memory. It shows which
  * weights are quantized. A weight becomes five tensors, or seven with double quantization (Note
  * [Files of bitsandbytes] in src/pretrained/nf4_entry.h). */
 #include "src/checkpoint_tools/quantize_folder.h"

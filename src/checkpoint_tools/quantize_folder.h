@@ -1,6 +1,6 @@
-/* Converts a model's folder to one with weights in NF4, in the layout of bitsandbytes, or a folder
- * with weights in NF4 to one with floating-point weights. Tensors are read and written in pieces,
- * so memory does not grow with the model, except for the scales of one weight. */
+/* Converts the weights in a model's folder to NF4, in the layout of bitsandbytes. Also does the
+ * reverse: converts weights in NF4 to floating-point weights. Tensors are read and written in
+ * pieces, so memory does not grow with the model, except for the scales of one weight. */
 #pragma once
 #include "src/pretrained/quantize.h"
 #include "src/source/source.h"
@@ -16,8 +16,8 @@ typedef struct fsdp_quantize_folder_options {
     int64_t max_shard_bytes;           /* maximum bytes of a file; 0: 50e9 */
     bool overwrite;                    /* replace the model in an existing folder */
     fsdp_source_progress_fn *progress; /* may be NULL */
-    /* Called with a text about what a user may not expect, such as elements that are too large for
-     * `dtype`. May be NULL. */
+    /* Called with a message for the user, for example if elements are too large for `dtype`. May be
+     * NULL. */
     void (*note)(const char *note, void *context);
     void *context; /* passed to progress() and note() */
 } fsdp_quantize_folder_options;

@@ -5,9 +5,9 @@
 
 #include "src/base/alloc.h"
 
-/* Return how many of n elements are infinite or NaN in `halves` and finite in `raw`. The elements
- * of `raw` that are not finite are recognized by the exponent, which is in the last two bytes of an
- * element. */
+/* Return how many of n elements are infinite or NaN in `halves` and finite in `raw`. An element of
+ * `raw` is not finite if all bits of its exponent are set. The exponent is in the last two bytes of
+ * the element. */
 static int64_t count(const unsigned char *halves, const unsigned char *raw,
                      const fsdp_safetensors_dtype *from, size_t n)
 {

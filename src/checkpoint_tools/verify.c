@@ -181,8 +181,9 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
 }
 
 /* Verify the checksums of whole files. They also cover the bytes between items, which check_items()
- * does not read. Damage to these bytes matters, because readers refuse a file that has it. Do
- * nothing if check_items() has found damage, because it would be reported a second time. */
+ * does not read. Damage to these bytes matters, because readers refuse the whole file. Do nothing
+ * if check_items() has found damage: the checksum of the file would be wrong for the same reason,
+ * and the damage would be reported twice. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));

@@ -85,9 +85,9 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Candidate c has ended. Add it to the finished beams, after the finished beams with an equal
- * score. If there are already num_beams finished beams, the candidate replaces the worst of them
- * or, if its score is not better than the score of the worst one, is dropped. */
+/* Candidate c has ended. Add it to the finished beams, which are sorted; beams with an equal score
+ * come before it. If there are already num_beams finished beams, the candidate replaces the worst
+ * one. If it is not better than the worst one, do nothing. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
@@ -96,8 +96,8 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    /* `beam` is stored even if continue_beam() has failed, because it may have moved beam.ids to
-     * other memory */
+    /* `beam` is stored even if continue_beam() has failed, because that call may have moved
+     * beam.ids to other memory */
     s->finished[at] = beam;
     FSDP_TRY(status);
     beam.score = score;

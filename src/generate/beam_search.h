@@ -51,8 +51,7 @@ typedef struct fsdp_beam_search {
     bool done;
 } fsdp_beam_search;
 
-/* Create a search. It has one running beam, whose ids are `ids` [n], the prompt. max_new must be
- * above 0. */
+/* Create a search. It has one running beam, the prompt `ids` [n]. max_new must be above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_create(const fsdp_generation_config *config,
                                                     const int32_t *ids, size_t n, int64_t max_new,
                                                     fsdp_beam_search **search);

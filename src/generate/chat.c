@@ -1,7 +1,7 @@
 /* See chat.h. Only rank 0 has the conversation. The other ranks take part in generating each
- * answer, but have no prompts of their own. If an error concerns only one message, because the
- * message makes the conversation too long for the model or is not UTF-8, the error is shown to the
- * user, and the conversation continues without this message. */
+ * answer, but have no prompts of their own. A message may be refused, because it is not UTF-8 or
+ * makes the conversation too long for the model. The user then gets an error, and the conversation
+ * continues without this message. */
 #include <stdio.h>
 #include <string.h>
 

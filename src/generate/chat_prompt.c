@@ -120,9 +120,9 @@ static fsdp_status cut_at_tag(fsdp_chat_text *text)
     return FSDP_OK;
 }
 
-/* Set *copy to a copy of the conversation in which the key of the messages is "messages", even if
- * it is "prompt" in `row`. The copy shares values with the document of `row`, so the caller must
- * free the copy before that document. */
+/* Set *copy to a copy of the conversation. In the copy, the list of messages has the key
+ * "messages", even if it has the key "prompt" in `row`. The copy shares values with the document of
+ * `row`, so the caller must free the copy before that document. */
 static fsdp_status copy_row(fsdp_json_node row, fsdp_json **copy)
 {
     FSDP_TRY(fsdp_json_create(fsdp_json_name(row.doc), copy));
@@ -277,8 +277,8 @@ fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
     if (!chat->chat_template)
         return FSDP_OK;
     fsdp_status status = render_turn(chat, &text);
-    /* This failure is not an error (except if memory is missing): a template that refuses the test
-     * conversation of render_turn() may accept the user's conversations. */
+    /* If the template refuses the test conversation of render_turn(), this is not an error, because
+     * the template may accept the user's conversations. Only a lack of memory is an error. */
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     status = find_end(tokenizer, &text, &id);

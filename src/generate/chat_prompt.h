@@ -25,8 +25,8 @@ bool fsdp_is_conversation(fsdp_json_node row);
 FSDP_MUST_CHECK fsdp_status fsdp_chat_prompt_encode(const fsdp_chat_prompts *chat,
                                                     const fsdp_tokenizer *tokenizer,
                                                     fsdp_json_node row, fsdp_token_list *ids);
-/* Create a conversation of chat->system as the system message, if it is not NULL, and `text` as the
- * user message. The caller owns *doc. */
+/* Create a conversation with the user message `text`. If chat->system is not NULL, it becomes the
+ * system message. The caller owns *doc. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat,
                                                      const char *text, size_t length,
                                                      fsdp_json **doc);

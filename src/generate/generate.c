@@ -422,8 +422,8 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* Set *rows to the sum of the numbers of running sequences of all ranks. `status` is the status of
- * this rank. If it is an error on any rank, all ranks return an error. */
+/* Set *rows to the number of running sequences of all ranks together. `status` is the status of
+ * this rank. If any rank passes an error, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
     fsdp_group *group = g->model->group;

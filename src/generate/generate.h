@@ -89,8 +89,8 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
 
 /* Generate sequences for each row of `batch`. The labels and targets of the batch are not used.
  *
- * Collective if the model is sharded: every rank must call it, even without rows. All ranks run as
- * many steps as the longest sequence on any rank needs.
+ * Collective if the model is sharded: every rank must call it, even without rows. All ranks run the
+ * same number of steps: the number that the longest sequence on any rank needs.
  *
  * @param outputs out: [batch->rows * num_return_sequences], grouped by row; owned by the caller
  *                (fsdp_generated_free). In beam search, the best sequence of a row comes first.

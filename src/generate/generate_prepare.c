@@ -30,8 +30,7 @@ void fsdp_generate_note(const generate_run *g, const char *text)
 /* Open the tokenizer that the user gave with --tokenizer, or else the model's tokenizer. The run
  * needs a tokenizer if the user gave one, or if there are prompts that are text. If the run does
  * not need a tokenizer and the model's tokenizer cannot be opened, the run continues without a
- * tokenizer. If this is because the tokenizer is damaged or does not fit the model, the user gets a
- * note. */
+ * tokenizer. The user gets a note if the tokenizer is damaged or does not fit the model. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -250,8 +249,8 @@ static fsdp_status check_lengths(generate_run *g)
     return FSDP_OK;
 }
 
-/* Inform the user which device is used, unless the device is the CPU. The user may not know this,
- * because the device may have been chosen by default. */
+/* Inform the user which device is used, unless it is the CPU. If the user gave no device, it was
+ * chosen by default. */
 static void note_device(const generate_run *g)
 {
     char device[256], note[300];
@@ -339,8 +338,8 @@ static fsdp_status set_generation(generate_run *g)
     return FSDP_OK;
 }
 
-/* Return an error if text is to be shown while it is generated, but this is not possible: there
- * must be only one sequence, and beam search is excluded, because it may replace ids that it has
+/* If text is to be shown while it is generated, check that this is possible. There must be only one
+ * sequence, and a tokenizer. Beam search is not possible, because it may replace ids that it has
  * chosen. */
 static fsdp_status check_stream(const generate_run *g)
 {

@@ -58,8 +58,8 @@ typedef struct fsdp_generate_config {
      * final. NULL: not called. If not NULL, there must be exactly one prompt. */
     fsdp_generate_part_fn *part;
     /* A function that reads the next line of an interactive conversation on rank 0; NULL: not
-     * interactive. If not NULL, there must be no other prompts, `chat` must be true, and `part`
-     * must be set. */
+     * interactive. If it is not NULL, the prompts come only from it: the fields for prompts must be
+     * empty, `chat` must be true, and `part` must be set. */
     fsdp_generate_line_fn *read_line;
     void *terminal; /* argument of part() and read_line() */
 } fsdp_generate_config;

@@ -1,12 +1,12 @@
 /* Classifier-free guidance (Sanchez et al. 2023, "Stay on topic with Classifier-Free Guidance",
  * equation 7), as transformers' guidance_scale computes it.
  *
- * Each sequence is generated a second time, without its prompt: the unconditional sequence begins
- * with the negative prompt or, if there is none, with the last id of the prompt, and gets the same
- * new ids. If s are the log-probabilities of the next id, and u those of the unconditional
- * sequence, the id is chosen by the scores u + guidance_scale * (s - u). In beam search, each beam
- * has an unconditional sequence with the ids of this beam. (The unconditional sequences of
- * transformers do not follow the order of its beams.) */
+ * Each sequence has an unconditional sequence, which lacks the prompt. It begins with the negative
+ * prompt or, if there is none, with the last id of the prompt. Each new id is appended to both. If
+ * s are the log-probabilities of the next id, and u those of the unconditional sequence, the id is
+ * chosen by the scores u + guidance_scale * (s - u). In beam search, each beam has an unconditional
+ * sequence with the ids of this beam. (The unconditional sequences of transformers do not follow
+ * the order of its beams.) */
 #pragma once
 #include <fsdp/batch.h>
 

@@ -65,8 +65,8 @@ static int32_t add_bias(biased_id *found, int32_t n, int32_t id, float bias)
     return n + 1;
 }
 
-/* For sequence_bias: if `ids` ends with all ids of a sequence but the last one, add the number of
- * the sequence to the score of its last id. */
+/* For sequence_bias, which assigns a bias to each of several sequences of ids. If a sequence would
+ * be complete after one more id, add its bias to the score of this id. */
 static void add_biases(const fsdp_rule_biases *biases, const fsdp_token_list *ids, float *scores,
                        int64_t vocab)
 {

@@ -25,7 +25,7 @@ typedef struct fsdp_source_ids {
  *
  * @param ids           a prompt and the ids generated for it so far
  * @param prompt_length number of ids of the prompt
- * @param scratch       [ids->len], and at least [source->n] */
+ * @param scratch       memory for ids->len and for source->n elements, whichever is more */
 void fsdp_logits_process(const fsdp_generation_config *config, const fsdp_token_list *ids,
                          int64_t prompt_length, const fsdp_source_ids *source, float *scores,
                          int64_t vocab, float *scratch);

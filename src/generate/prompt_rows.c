@@ -55,8 +55,9 @@ static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
     return status;
 }
 
-/* Collect the keys of a row, at `line`, other than `used` and `id`. `id` may be NULL. If `used` is
- * "a.b", the key "a" is used. Ignoring a key does not change a prompt, so no key is refused. */
+/* Add to *unused the keys of a row that are neither `used` nor `id`. If `used` is "a.b", the key
+ * "a" is used. `id` may be NULL. `line` is the number of the row. Unused keys are not an error,
+ * because they do not change a prompt. */
 static fsdp_status collect_unused(fsdp_json_node row, int64_t line, const char *used,
                                   const char *id, fsdp_unused_keys *unused)
 {
@@ -167,9 +168,9 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
     return status == FSDP_OK ? fsdp_prompts_add_note(p, note) : status;
 }
 
-/* Return the index of the column that has the prompts, or -1 if there is none. If `only` is true,
- * and the user has not named a column, the only column of a file with one column is accepted,
- * whatever its name is. */
+/* Return the index of the column that has the prompts, or -1 if there is none. The column has the
+ * name that the user gave or, by default, one of the names in `columns`. If `only` is true and the
+ * user gave no name, the column of a file with a single column may have any name. */
 static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
 {
     const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);

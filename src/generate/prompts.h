@@ -72,10 +72,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
-/* Read a prompt from each row or line of a file, which may be compressed, a pipe, or "-", standard
- * input. Arrow, JSON and CSV have rows; if neither the name nor the first bytes say that the file
- * has rows, each line is a prompt, even an empty line. A prompt is a text or, if encoding->chat is
- * not NULL and the row has messages, a conversation. (prompt_rows.c) */
+/* Read a prompt from each row or line of the file `path`. The file may be compressed or a pipe; "-"
+ * is standard input. Files of Arrow, JSON and CSV have rows, and are recognized by their name or
+ * their first bytes. In any other file, each line is a prompt, even an empty line. A prompt is a
+ * text or, if encoding->chat is not NULL and the row has messages, a conversation.
+ * (prompt_rows.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_file(fsdp_prompts *prompts,
                                                    const fsdp_prompt_encoding *encoding,
                                                    const char *path);

@@ -19,8 +19,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` only the ids whose score is `best`. In `left`, their score is 0, so that all of
- * these ids are equally likely to be drawn. Returns the number of these ids. */
+/* Write the ids that have the score `best` to `left`, and set their score there to 0. So all of
+ * them are equally likely to be drawn. Returns the number of these ids. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -65,8 +65,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
 }
 
 /* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number k such that the
- * probabilities of the first k candidates sum to top_p or more. The candidates are sorted, so these
- * are the most likely ones. */
+ * probabilities of the first k candidates sum to top_p or more. The candidates are sorted, so the
+ * first k are the most likely ones. */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;
@@ -76,8 +76,8 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
     return kept;
 }
 
-/* Return how many of the n candidates are at least min_p times as likely as the first one. The
- * candidates are sorted, so these are the first candidates. */
+/* Return the number of candidates whose probability is at least min_p times the probability of the
+ * first candidate. The candidates are sorted, so these are the first candidates. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -97,7 +97,7 @@ static double entropy(const fsdp_candidate *left, int64_t n, double total)
     return sum;
 }
 
-/* Return how far the information content of candidate i, which is -log p, is from the entropy,
+/* The information content of candidate i is -log p. Return its distance from the entropy,
  * `mean`. */
 static double surprise(const fsdp_candidate *left, int64_t i, double total, double mean)
 {
@@ -105,10 +105,10 @@ static double surprise(const fsdp_candidate *left, int64_t i, double total, doub
 }
 
 /* Typical sampling (Meister et al. 2022, "Locally Typical Sampling"): keep the candidates whose
- * information content -log p is closest to the entropy. Keep as few candidates as possible such
- * that their probabilities sum to `mass` or more. Also keep the candidates that are exactly as
- * close as the last of these. The candidates are sorted by score, so the candidates that are kept
- * are adjacent. Move them to the front of `left`, and return their number. */
+ * information content -log p is closest to the entropy. Keep the smallest number of candidates that
+ * have a total probability of at least `mass`. Also keep other candidates that are exactly as close
+ * to the entropy as the last one of them. The candidates are sorted by score, so the candidates
+ * that are kept are adjacent. Move them to the front of `left`, and return their number. */
 static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 {
     const double total = total_weight(left, n), mean = entropy(left, n, total);
@@ -154,7 +154,7 @@ static double eta_bound(const fsdp_candidate *left, int64_t n, double epsilon)
 /* Top-H sampling (Potraghloo et al. 2025, "Top-H Decoding"). Consider only the TOP_H_IDS most
  * likely candidates, as transformers does. Return the largest number k such that the terms -p log p
  * of the first k candidates sum to at most top_h times the entropy. The first candidate is always
- * kept. The candidates are sorted, so these are the most likely ones. */
+ * kept. The candidates are sorted, so the first k are the most likely ones. */
 static int64_t keep_top_h(const fsdp_candidate *left, int64_t n, double top_h)
 {
     n = n < TOP_H_IDS ? n : TOP_H_IDS;

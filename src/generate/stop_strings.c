@@ -17,9 +17,10 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
     for (const char *text = texts->bytes; text < texts->bytes + texts->n_bytes;
          text += strlen(text) + 1)
         longest = strlen(text) > longest ? strlen(text) : longest;
-    /* Most tokens have at least one byte, so the last `longest` tokens usually contain any stop
-     * string; fsdp_stop_strings_check() takes more if they do not. The window has one more token at
-     * its beginning, because some decoders change the first token of a sequence. */
+    /* Most tokens have at least one byte, so the last `longest` tokens usually have enough bytes
+     * for any stop string. If they do not, fsdp_stop_strings_check() takes more tokens. The window
+     * has one more token at its beginning, because some decoders change the first token of a
+     * sequence. */
     *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
     return FSDP_OK;
 }
@@ -33,9 +34,9 @@ static bool is_completed(const char *whole, size_t changed, const char *text)
     return strstr(at, text) != NULL;
 }
 
-/* Set *ends to true if the last of the ids completes a stop string. Set *enough to true if the ids
- * after the first one have as many bytes as the longest stop string, so that ids before them cannot
- * change the result. */
+/* Set *ends to true if the last of the ids completes a stop string. Set *enough to true if ids[1 ..
+ * n) have at least the number of bytes of the longest stop string. Earlier ids then cannot change
+ * the result. */
 static fsdp_status check_window(const fsdp_stop_strings *stop, const int32_t *ids, size_t n,
                                 bool *ends, bool *enough)
 {

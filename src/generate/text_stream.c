@@ -1,5 +1,5 @@
-/* See text_stream.h. Each step decodes two parts together: the ids of the part of the text that was
- * passed to the caller last, and the new ids. So if the decoder treats the beginning of a text
+/* See text_stream.h. Each step decodes the new ids together with some ids before them, those of the
+ * text that was passed to the caller last. So if the decoder treats the beginning of a text
  * differently, for example removes a space, only the first part is affected. The new text may still
  * change in two cases. If it ends with U+FFFD, the rest of a character may follow. If its last
  * token is a byte, such as <0x0A>, the next tokens may show that the bytes are not a valid
@@ -11,8 +11,7 @@
 
 enum {
     /* Maximum number of ids to wait for the end of a character. A character has at most 4 tokens,
-     * so more ids than this are not the beginning of a character, and waiting for more of them
-     * would make each step slower. */
+     * so a longer wait would be useless. It would also make each step slower. */
     MOST_WAITING = 256,
     /* Number of ids of the preceding text that are decoded together with the first new ids. */
     CONTEXT = 32
@@ -69,7 +68,7 @@ static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* The ids from s->given on add new text to the text of the ids before them. Call `part` with this
+/* The text of all ids consists of the text of ids [0, s->given) and new text. Call `part` with the
  * new text. If `all` is false, call `part` only if later ids cannot change this text. */
 static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, void *arg)
 {

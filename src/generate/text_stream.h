@@ -1,9 +1,9 @@
 /* Decodes the ids of a sequence one after the other, and passes each part of the text to a callback
  * as soon as later ids cannot change it. A character of several tokens is passed as a whole. All
  * parts together are the text that fsdp_tokenizer_decode() returns for all ids, without special
- * tokens. Spaces are never cleaned up, as FSDP_DECODE_CONFIGURED would do: the text after a space
- * decides whether the space is removed, and the space may have been passed before that text is
- * known. */
+ * tokens. Unlike with FSDP_DECODE_CONFIGURED, spaces are never cleaned up. The text after a space
+ * decides whether the space is removed, but the space may be passed to the callback before that
+ * text is known. */
 #pragma once
 #include <fsdp/text.h>
 

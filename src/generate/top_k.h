@@ -23,9 +23,9 @@ void fsdp_top_k_add(fsdp_top_k *top, fsdp_candidate candidate);
 /* Sort the items, best first. */
 void fsdp_top_k_sort(fsdp_top_k *top);
 
-/* Offer a candidate. Candidates must be offered in ascending order of beam, then of id. The reason
- * is that, of two candidates with an equal score, the candidate that was offered first is
- * preferred. A score of -INFINITY is ignored. */
+/* Offer a candidate. If two candidates have an equal score, the one that was offered first is
+ * preferred. So candidates must be offered in ascending order of beam, then of id. A score of
+ * -INFINITY is ignored. */
 static inline void fsdp_top_k_offer(fsdp_top_k *top, fsdp_candidate candidate)
 {
     if (candidate.score > (top->n == top->k ? top->items->score : (float)-INFINITY))

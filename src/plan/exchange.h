@@ -28,12 +28,12 @@ typedef struct fsdp_interconnect {
     double latency_s;   /* the latency of a message; 0 or more */
 } fsdp_interconnect;
 
-/* Return what the host of rank 0 sends in an all-gather over `ranks` ranks, of which `local` are on
- * each host. `bytes` is the size of the whole unit. */
+/* Return what the host of rank 0 sends in an all-gather over `ranks` ranks. Each host has `local`
+ * of these ranks. `bytes` is the size of the whole unit. */
 fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, int ranks,
                                    int local);
-/* Return what a host sends in an exchange between `hosts` hosts, in which each of its `local` ranks
- * sends `rank_bytes` bytes, in equal parts, to ranks of the other hosts. */
+/* Return what a host sends in an exchange between `hosts` hosts. Each of its `local` ranks sends
+ * `rank_bytes` bytes in all, and each other host gets an equal part of them. */
 fsdp_transfer fsdp_exchange_sent(const fsdp_interconnect *net, double rank_bytes, int hosts,
                                  int local);
 /* Return the number of hosts of `ranks` ranks, `local` of them on each host. */

@@ -17,8 +17,9 @@ typedef struct candidate {
     fsdp_remedy_fn *apply;
     const char *cost; /* a text: the flag of the change, and what the change costs */
     bool repeats;     /* it may be applied several times; the flags of the last time count */
-    /* A cheaper candidate that contradicts this one. It is left out when this one is added, and
-     * comes back in the end if the run fits with it, too. NULL: none. */
+    /* A cheaper candidate that contradicts this one. When this candidate is added, the cheaper one
+     * is removed. At the end, the cheaper one is chosen again if the run also fits with it in place
+     * of this candidate. NULL: none. */
     fsdp_remedy_fn *replaces;
     /* A candidate whose flags depend on this one, so this one is applied first. NULL: none. */
     fsdp_remedy_fn *precedes;
@@ -84,8 +85,9 @@ static void free_row(fsdp_fit_row *row)
     *row = (fsdp_fit_row){0};
 }
 
-/* Apply candidate i to *c as often as it is chosen, and append its flags to `all`. If i is `of`,
- * append them to `last`, too. Return false if the candidate has nothing to change in *c. */
+/* Apply candidate i to *c the chosen number of times, s->times[i]. Append its flags to `all`. If i
+ * is equal to `of`, append its flags to `last`, too. Return false if the candidate has nothing to
+ * change in *c. */
 static bool apply_candidate(const search *s, int i, fsdp_train_config *c, fsdp_str *all, int of,
                             fsdp_str *last)
 {
@@ -129,9 +131,9 @@ static fsdp_status fill_row(const fsdp_plan *plan, const fsdp_str *flags, fsdp_f
     return row->flags ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Make the plan of the chosen candidates. Set *possible to false if there is no such plan, because
- * a candidate has nothing to change or contradicts other flags of the run. `row` gets the flags of
- * candidate `of`, and `whole` all flags. The caller owns the plan and the rows. */
+/* Make the plan of the run with the chosen candidates. Set *possible to false if a candidate has
+ * nothing to change, or contradicts other flags of the run; then no plan is made. `row` gets the
+ * flags of candidate `of`, and `whole` all flags. The caller owns the plan and the rows. */
 static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_plan **plan,
                                   fsdp_fit_row *row, fsdp_fit_row *whole)
 {
@@ -180,8 +182,8 @@ static fsdp_status append_row(fsdp_fit *fit, fsdp_fit_row *row)
     return FSDP_OK;
 }
 
-/* Add candidate i once, in place of the candidate that it contradicts. It is kept, and becomes a
- * row, if it saves memory. */
+/* Apply candidate i once more, and remove the candidate that it contradicts, if any. Keep this
+ * change, and add a row to the table, only if the change saves memory. */
 static fsdp_status add_candidate(search *s, int i, bool *kept)
 {
     fsdp_fit *fit = s->fit;
@@ -209,9 +211,9 @@ static fsdp_status add_candidate(search *s, int i, bool *kept)
     return status;
 }
 
-/* Apply candidate i once less and, if `instead` is not negative, candidate `instead` once more. Do
- * this only if the run still fits. If the run does not fit anyway, do it only if the run then needs
- * no more memory than before. */
+/* Apply candidate i once less and, if `instead` is not negative, candidate `instead` once more.
+ * Keep this change only if the run still fits. If the run does not fit even without the change,
+ * keep it only if the run needs no more memory than before. */
 static fsdp_status drop_candidate(search *s, int i, int instead, bool *dropped)
 {
     fsdp_fit *fit = s->fit;

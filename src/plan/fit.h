@@ -4,10 +4,10 @@
  * little time, then those that change the numbers of the run, and last those that change what is
  * trained or that make steps as slow as a disk. The cheapest candidate that saves memory is added,
  * again and again, until the run fits. Then each added candidate, the most costly first, is removed
- * again if the run fits without it. A candidate may replace a cheaper one that contradicts it. The
- * cheaper one comes back if the run fits with it, too. No set is tried that the command line would
- * refuse (fsdp_remedy_is_accepted()). A plan (plan.h) is made for every set of candidates that is
- * tried, so nothing is estimated. */
+ * again if the run fits without it. If a candidate contradicts a cheaper one that was added before,
+ * it replaces the cheaper one. At the end, the cheaper one is chosen again if the run also fits
+ * with it. Sets that the command line would refuse are not tried (fsdp_remedy_is_accepted()). A
+ * plan (plan.h) is made for every set of candidates that is tried, so nothing is estimated. */
 #pragma once
 #include <stdio.h>
 
@@ -27,8 +27,8 @@ enum {
 typedef struct fsdp_fit {
     int64_t limit; /* bytes that a rank may have */
     bool fits;
-    /* The first row is the run as it was given, with empty flags. Each of the next rows adds a
-     * candidate to those of the row before it. */
+    /* The first row is the run as it was given, with empty flags. Each of the next rows has the
+     * candidates of the row before it, and one more. */
     fsdp_fit_row *rows;
     size_t n_rows, cap_rows;
     /* The set of candidates that is proposed: one with which the run fits or, if there is none, the

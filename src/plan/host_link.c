@@ -34,8 +34,8 @@ static double rate(fsdp_host_link *link)
     return link->bytes_per_s / (sending ? sending : 1);
 }
 
-/* Return the time until the latency of the transfer has passed or, if it has passed already, until
- * all bytes of the transfer are sent. */
+/* Return the time until the latency of the transfer is over. If it is over already, return the time
+ * until all bytes of the transfer are sent. */
 static double time_left(const fsdp_transfer *t, double bytes_per_s)
 {
     if (!t)
@@ -43,8 +43,8 @@ static double time_left(const fsdp_transfer *t, double bytes_per_s)
     return t->latency_s > 0.0 ? t->latency_s : t->bytes / bytes_per_s;
 }
 
-/* Let time pass until a transfer has passed its latency or has ended, but at most `most` seconds.
- * Return the time that has passed. */
+/* Let time pass until the latency of a transfer is over or a transfer has ended, but at most `most`
+ * seconds. Return the time that has passed. */
 static double pass_until_change(fsdp_host_link *link, double most)
 {
     const double bytes_per_s = rate(link);

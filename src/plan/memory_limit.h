@@ -10,9 +10,9 @@
  * return FSDP_OK.
  *
  * @return FSDP_ERR_NOMEM if the run does not fit. The message then lists the planned bytes by
- * purpose. It also names flags with which the run would fit, if there are any, and the bytes with
- * these flags. FSDP_ERR_INVALID if no plan can be made, because nothing bounds the length of rows.
- * Also the errors of fsdp_plan_create() */
+ * purpose. If there are flags with which the run would fit, it also contains these flags, and the
+ * planned bytes with them. FSDP_ERR_INVALID if no plan can be made, because nothing bounds the
+ * length of rows. Also the errors of fsdp_plan_create() */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
 /* A run with `config` has failed with FSDP_ERR_NOMEM, since its card has only `bytes` bytes for the

@@ -282,9 +282,9 @@ static fsdp_status watch_unit(const char *path, fsdp_module *m, void *arg)
 
 /* --- the batch --- */
 
-/* Set p->source_length for a run without --max-seq-length. Rows then have at most as many tokens as
- * the model has positions. Rows that take as many tokens as fit (token files, packing, and
- * plain text for a causal model) also have at most ROW_TOKENS tokens. If neither limit exists,
+/* Set p->source_length for a run without --max-seq-length. The first limit is the number of the
+ * model's positions. The second limit, ROW_TOKENS, is only for rows that are always filled to the
+ * maximum (token files, packing, and plain text for a causal model). If neither limit exists,
  * ROW_TOKENS is assumed. */
 static fsdp_status default_length(const walk *w, fsdp_plan *p)
 {
@@ -302,9 +302,9 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
 }
 
 /* Return true if rows may be longer than the plan assumes. Datasets cut token ids only to lengths
- * that the user gave. So this is the case if rows contain token ids, and --max-source-length or
- * --max-target-length was not given. If the data do not exist yet, it is unknown whether rows
- * contain token ids, and false is returned. */
+ * that the user gave. So the rows may be too long if they contain token ids, and
+ * --max-source-length or --max-target-length was not given. If the data do not exist yet, it is
+ * unknown whether rows contain token ids, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false, texts;
@@ -353,8 +353,8 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     const int32_t numbers = w->trainer.model->info.format.num_targets;
     float *targets = fsdp_calloc((size_t)numbers, sizeof *targets);
     fsdp_status status = ids && rows && targets ? FSDP_OK : FSDP_ERR_NOMEM;
-    /* For a masked language model, give one token of six a label, which is more than random masking
-     * usually gives. */
+    /* For a masked language model, give labels to one token in six. Random masking usually gives
+     * labels to fewer tokens. */
     for (int64_t i = 0; ids && p->task == FSDP_TASK_MASKED_LM && i < longest; i++)
         labels[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
     for (int64_t i = 0; rows && i < n; i++)
@@ -457,10 +457,10 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Return true if the last step has not raised the peaks, and if it and the step before it leave the
- * same memory allocated. `before` is the plan before the last step. The first steps may differ,
- * because the buffers that stay allocated between steps depend on the order in which units ask for
- * buffers (Note [Idle memory] in src/fsdp/buffer.h). */
+/* Return true if the last step has not raised the peaks, and if the same memory was allocated after
+ * this step as after the step before it. `before` is the plan before the last step. The first steps
+ * may differ, because the buffers that stay allocated between steps depend on the order in which
+ * units ask for buffers (Note [Idle memory] in src/fsdp/buffer.h). */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&

@@ -51,8 +51,8 @@ typedef struct fsdp_plan_unit {
     /* numel: number of elements in the unit's parameters. local_numel: number of these elements
      * that rank 0 owns. */
     int64_t numel, local_numel;
-    /* Number of collectives per step, and their bytes. The bytes of a collective are the size of
-     * the whole tensors that FSDP2 would gather or reduce by this collective. */
+    /* Number of collectives per step, and their bytes. A collective counts with the size of the
+     * whole tensors that FSDP2 would gather or reduce in its place. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
     uint64_t all_reduces, all_reduce_bytes; /* sums of the gradients over the replicas */
     /* Number of ranks over which the unit is sharded, and how many of these ranks are on rank 0's
@@ -148,8 +148,8 @@ void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
  * plan->reserved + plan->staging + FSDP_BESIDE_TENSORS_BYTES. If the plan is for cards,
  * plan->reserved is memory of the card and not of the host. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
-/* Return the number of bytes that --memory-limit limits: fsdp_plan_host_bytes(), or, if the plan is
- * for cards, what the allocators of all ranks that share a card reserve. */
+/* Return the number of bytes that --memory-limit limits. This is fsdp_plan_host_bytes(). But if the
+ * plan is for cards, it is the number of bytes that all ranks on one card reserve together. */
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
 /* Return the bytes that one rank needs: its share of fsdp_plan_host_bytes(). But if the plan is for

@@ -105,11 +105,11 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Find the units that share a row of the table. They have the same figures, and one number in their
- * names counts up, as in "block.0", "block.1", "block.2", but not as in "block.0.0", "block.0.1",
- * "block.1.1". Unit `i` is the first unit of the row. Return the index after the last unit of the
- * row. If the row has several units, *number is set to the offset of the number in their names.
- * Otherwise *number is set to 0. */
+/* Find the units that share a row of the table. They have the same figures, and their names differ
+ * only in one number, which increases by one: "block.0", "block.1", "block.2". Unit `i` is the
+ * first unit of the row. Return the index after the last unit of the row. If the row has several
+ * units, *number is set to the offset of the number in their names. Otherwise *number is set to
+ * 0. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -296,8 +296,9 @@ static void list_flights(const replay *r, fsdp_str *gathers, fsdp_str *reduces)
 /* A row of the schedule. It describes the moment when a unit begins its forward or backward. */
 typedef struct schedule_row {
     const char *phase, *unit;
-    /* Names of units, separated by commas; NULL: none. `gathers` and `reduces` are in flight.
-     * `waited` were waited for, because they were gathered only when they were needed. */
+    /* Names of units, separated by commas; NULL: none. gathers: units whose all-gather is in
+     * progress. reduces: units whose gradients are being reduced. waited: units for which the
+     * program has waited, because their all-gather began only when they were needed. */
     const char *gathers, *reduces, *waited;
     int64_t allocated;
 } schedule_row;

@@ -17,9 +17,9 @@ static bool is_flag(const fsdp_train_config *c, const char *name)
 }
 
 /* Append the option `name`, and the text `value` after it. If the command line has the option under
- * another of its names, append that name, because two names of one option with different values
- * are an error. `value` is "" or begins with a blank. If `off` is true, the option is a switch that
- * is turned off. */
+ * an alias, append this alias: giving two names of one option with different values is an error.
+ * `value` is "" or begins with a blank. If `off` is true, the option is a switch that is turned
+ * off. */
 static void append_option(fsdp_str *flags, const fsdp_train_config *c, const char *name, bool off,
                           const char *value)
 {
@@ -43,8 +43,9 @@ static void append_number(fsdp_str *flags, const fsdp_train_config *c, const cha
     append_option(flags, c, name, false, text);
 }
 
-/* Append the flag for --param-dtype bfloat16 in the form in which the command line has asked for
- * float32. Two forms that ask for different dtypes contradict each other. */
+/* Append a flag that sets the dtype of computation to bfloat16. If the command line has
+ * --mixed-precision or --param-dtype, use the same option again, because two different options that
+ * ask for different dtypes are an error. */
 static void append_bf16(fsdp_str *flags, const fsdp_train_config *c)
 {
     const bool mixed = is_flag(c, "mixed-precision"), param = is_flag(c, "param-dtype");

@@ -9,8 +9,8 @@
 const double fsdp_scale_quantiles[3] = {0.5, 0.9, 0.99};
 
 enum {
-    /* Number of equally likely parts into which the distribution of stragglers is cut for the mean
-     * step. */
+    /* For the mean step, the distribution of stragglers is cut into this number of equally likely
+     * parts. */
     STRAGGLER_PARTS = 50
 };
 
@@ -19,8 +19,8 @@ typedef struct unit_state {
     double gather_bytes; /* size of the unit's all-gather; 0: nothing is gathered */
     bool is_gathering;
     size_t gather;     /* if is_gathering: index of the transfer of the gather in progress */
-    bool is_secondary; /* the unit was freed after forward; if fsdp_plan_unit.kept_ranks is not 0,
-                          that number of ranks still keep its parameters */
+    bool is_secondary; /* the unit was freed after forward. Its next gather is then among only
+                          fsdp_plan_unit.kept_ranks ranks, unless this number is 0 */
     bool sends_lanes;  /* the unit's lane, or its sums, are being sent to the other replicas (Note
                           [Lanes of replicas] in src/fsdp/grad_lanes.h) */
     size_t lanes;      /* if sends_lanes: index of the transfer that sends the lane or the sums */
@@ -56,8 +56,8 @@ static fsdp_transfer gather_of(const replay *r, int unit)
     return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);
 }
 
-/* Return the transfer of the gradients of event `e`, if each rank sends e->bytes bytes to ranks of
- * `hosts` - 1 other hosts. */
+/* Return the transfer of the gradients of event `e`. Each rank sends e->bytes bytes in all, to
+ * ranks of `hosts` - 1 other hosts. */
 static fsdp_transfer gradients_of(const replay *r, const fsdp_plan_event *e, int hosts)
 {
     return fsdp_exchange_sent(&r->options->interconnect, (double)e->bytes, hosts,
@@ -82,8 +82,9 @@ static fsdp_status match_post(replay *r, size_t reduce)
     return FSDP_OK;
 }
 
-/* Find the size of each unit's gather. For each post of gradients, also find the reduce that sums
- * them. The reduces of a unit are in the order of its posts. */
+/* Find the size of each unit's gather. For each POST event, which posts gradients, also find the
+ * REDUCE event, which sums them. The REDUCE events of a unit are in the order of its POST
+ * events. */
 static fsdp_status look_ahead(replay *r)
 {
     const fsdp_plan *p = r->plan;
@@ -156,8 +157,8 @@ static void wait_for_lanes(replay *r, unit_state *u)
     u->sends_lanes = false;
 }
 
-/* Start to send the lane of this replica or, after waiting for the lanes of the other replicas, its
- * sums. */
+/* Start to send gradients to the other replicas: the lane of this replica, or the sums of all
+ * lanes. First wait for the previous such transfer of this unit. */
 static fsdp_status send_lanes(replay *r, const fsdp_plan_event *e)
 {
     const fsdp_plan_unit *u = &r->plan->units[e->unit];
@@ -264,8 +265,8 @@ static double normal_quantile(double tail)
     return 0.5 * (low + high);
 }
 
-/* Return quantile q of the factor by which the slowest of `ranks` ranks is slower than without
- * stragglers. */
+/* Stragglers multiply the compute time of each rank by a random factor. Return quantile q of the
+ * largest of the factors of `ranks` ranks. */
 static double slowest_factor(double straggler, int ranks, double q)
 {
     const double tail = -expm1(log(q) / ranks); /* 1 - q^(1 / ranks) */

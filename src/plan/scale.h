@@ -1,7 +1,7 @@
 /* Estimates the time of a training step on many hosts from a plan.
  *
- * The estimate replays the events of the plan's last step, which are those of the program itself:
- * the order in which units are gathered ahead, computed and reduced. Between two events the ranks
+ * The estimate replays the events of the plan's last step: units are gathered ahead, computed and
+ * reduced. The order of these events is that of the real program. Between two events the ranks
  * compute the matrix products that the plan counted, at a given rate. A collective takes the time
  * that exchange.h and host_link.h give. Where the program waits for a collective, the estimate
  * waits too, and counts the time as exposed. All ranks are equal, so one rank is simulated.

@@ -6,9 +6,9 @@ enum {
     FSDP_SCALE_MAX_SIZES = 64
 };
 
-/* Read the rank counts of --world-size: "64", a list "8,64,512", or "8..4096", which means 8, twice
- * as many, and so on up to 4096. Set *n to the number of rank counts, at most FSDP_SCALE_MAX_SIZES.
- * Set *is_range to false if `text` is a single number. */
+/* Read the rank counts of --world-size: "64", a list "8,64,512", or "8..4096", which means 8, 16,
+ * 32 and so on up to 4096. Set *n to the number of rank counts, at most FSDP_SCALE_MAX_SIZES. Set
+ * *is_range to false if `text` is a single number. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_parse_sizes(const char *text,
                                                    int sizes[FSDP_SCALE_MAX_SIZES], size_t *n,
                                                    bool *is_range);

@@ -53,8 +53,8 @@ static void add_row(fsdp_table *table, const fsdp_scale_report *r, const fsdp_sc
         seconds_cell(table, e->straggler_quantile_s[i]);
 }
 
-/* Return how many ranks keep a unit after forward if --reshard-after-forward is a number, otherwise
- * 0. */
+/* If --reshard-after-forward is a number, return it: backward gathers a unit among only this number
+ * of ranks. Otherwise return 0. */
 static int kept_ranks(const fsdp_plan *p)
 {
     int ranks = 0;

@@ -6,8 +6,8 @@
 #include "src/hf/lit_names.h"
 #include "src/source/source.h"
 
-/* Set *model to the sizes in `config` that decide which rows of the weights are used and in which
- * order, such as the number of heads. `dir`, the folder of config.json, is kept in *model for
+/* Set *model to sizes from `config`, such as the number of heads. They decide which rows of the
+ * weights are used, and in which order. `dir`, the folder of config.json, is kept in *model for
  * messages, so it must outlive *model. `label` is the path of the checkpoint, for messages. Return
  * FSDP_ERR_INVALID if config.json does not describe a model with the layers of Llama. */
 FSDP_MUST_CHECK fsdp_status fsdp_lit_model_of(const fsdp_model_config *config, const char *dir,

@@ -25,7 +25,7 @@ static fsdp_status find_joined_name(const names *in, const char *prefix, const c
 }
 
 /* Look up `name`. If it is not found, look up the name that old versions of transformers gave to
- * the same tensor. `prefix` and a dot are put before both names if `prefix` is not NULL. */
+ * the same tensor. If `prefix` is not NULL, put `prefix` and a dot before both names. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {

@@ -171,8 +171,8 @@ static fsdp_status store_scales(const quantizing *z)
     return status;
 }
 
-/* `status` is this rank's failure to prepare the quantization, or FSDP_OK. All ranks return an
- * error if one of them has failed. */
+/* `status` is FSDP_OK, or the error with which this rank failed to prepare the quantization. If one
+ * rank has failed, all ranks return an error. */
 static fsdp_status quantize(quantizing *z, fsdp_status status)
 {
     if (status == FSDP_OK)

@@ -4,7 +4,7 @@
 
 /* Check that the values of `p`, a quantized parameter, can be read from `entry`. `entry` must be a
  * weight in NF4 with the same shape and the same blocks, or a tensor of floating-point numbers with
- * the same shape, which will be quantized when they are loaded. Return FSDP_ERR_UNSUPPORTED if `p`
+ * the same shape. Such numbers will be quantized during loading. Return FSDP_ERR_UNSUPPORTED if `p`
  * is in no unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_check_quantized(const fsdp_checkpoint_reader *reader,
                                                       const fsdp_checkpoint_entry *entry,

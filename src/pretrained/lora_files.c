@@ -105,8 +105,8 @@ static bool is_second_copy(const char *name)
     return strstr(name, ".modules_to_save.") || strstr(name, ".original_module.");
 }
 
-/* Return an error if a tensor of the file belongs to no parameter, because its values would be lost
- * silently. The configuration of such an adapter does not belong to its values. */
+/* Return an error if a tensor of the file belongs to no parameter. Its values would be lost
+ * silently, and the adapter's configuration probably belongs to another file of values. */
 static fsdp_status refuse_unexpected(const fsdp_checkpoint_reader *reader,
                                      const fsdp_load_report *report)
 {

@@ -10,13 +10,13 @@
 FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader);
 /* Return true if the folder `dir` has a file with the values of an adapter. */
 bool fsdp_lora_has_values(const char *dir);
-/* Give the configuration of a classifier as many classes as the adapter in the folder `dir` has, if
- * the adapter has a classifier. */
+/* If the adapter in the folder `dir` has a classifier, set the number of classes in *config to the
+ * number that this classifier has. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);
 /* Set *name to the base model that adapter_config.json (`file`) names for the adapter in the folder
- * `dir`. As in peft, a relative path is relative to the current folder. But if the folder does not
- * exist there, and exists relative to `dir`, *name is its path in `dir`. The caller owns *name.
- * Return FSDP_ERR_INVALID if the file names no model. */
+ * `dir`. As in peft, a relative path is relative to the current folder. But if it exists only
+ * relative to `dir`, *name is set to `dir` joined with the path. The caller owns *name. Return
+ * FSDP_ERR_INVALID if the file names no model. */
 FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
                                                 char **name);
 /* Return PEFT's task_type for a model; NULL if PEFT has none for its task. */

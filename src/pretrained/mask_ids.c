@@ -87,8 +87,8 @@ static fsdp_status read_tokenizer_json(const char *path, const char *mask, int64
 
 /* --- vocab.txt --- */
 
-/* If `line` [n], which is line number `id` of vocab.txt, is the mask token or another special
- * token, record its id in *ids. */
+/* `line` [n] is line number `id` of vocab.txt. If it is the mask token or another special token,
+ * record the id in *ids. */
 static fsdp_status read_vocab_line(const char *line, size_t n, int64_t id, const char *mask,
                                    fsdp_mask_ids *ids)
 {

@@ -16,12 +16,13 @@ typedef struct fsdp_mask_ids {
     size_t n_special, cap_special;
 } fsdp_mask_ids;
 
-/* Read the ids from the added tokens of tokenizer.json that are special. If there is no
- * tokenizer.json, or if it has no mask token, read the ids from vocab.txt instead: those of the
- * lines [PAD], [UNK], [CLS], [SEP] and the mask token. `tokenizer` is a folder, a file, or NULL.
- * The two files are searched for in this folder, or in the folder of this file. If no mask token is
- * found there, they are searched for in the folder `dir`. If no mask token is found at all,
- * out->mask_token_id is -1. Ids that are not below vocab_size are left out. */
+/* Read the ids of the mask token and of the other special tokens. In tokenizer.json, these are the
+ * added tokens that are special. If there is no tokenizer.json, or if it has no mask token, read
+ * vocab.txt instead: the lines [PAD], [UNK], [CLS], [SEP] and the mask token. `tokenizer` is a
+ * folder, a file, or NULL. First, look for these two files in the folder `tokenizer`, or in the
+ * folder that contains the file `tokenizer`. If no mask token is found there, look in the folder
+ * `dir`. If none is found there either, set out->mask_token_id to -1. Leave out ids that are not
+ * below vocab_size. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_ids_read(const char *tokenizer, const char *dir,
                                                int64_t vocab_size, fsdp_mask_ids *out);
 void fsdp_mask_ids_fini(fsdp_mask_ids *ids);

@@ -261,8 +261,8 @@ static fsdp_status convert_to_float8(fsdp_model *m, const fsdp_model_options *op
                : FSDP_OK;
 }
 
-/* Store weights in 4 bits if the options or config.json ask for it. If the files of a quantized
- * model are not opened, as for a plan, config.json decides which weights are in NF4. */
+/* Store weights in 4 bits if the options or config.json ask for it. If the files with the weights
+ * are not opened (for a plan, for example), config.json decides which weights are in NF4. */
 static fsdp_status quantize(const fsdp_model *m, const fsdp_model_options *options,
                             const fsdp_pretrained *p)
 {

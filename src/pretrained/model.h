@@ -13,8 +13,7 @@
 /* A field that is 0 or NULL has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
     const char *name; /* folder or hub name */
-    /* The configuration of a model that has no folder. The weights of such a model are drawn at
-     * random. */
+    /* The configuration of the model, if it has no folder. Its weights are then drawn at random. */
     const fsdp_model_config *config;
     bool from_config; /* draw the weights at random even if the folder has weights */
     uint64_t seed;    /* seed for weights that are initialized at random, such as those of a new
@@ -45,8 +44,8 @@ typedef struct fsdp_model_options {
     int64_t num_labels;    /* number of classes of a classifier; 0: the number in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */
-    const char *labels_of; /* for messages: the path of the data from whose labels num_labels was
-                              determined; NULL if num_labels comes from an option */
+    const char *labels_of; /* for messages: the path of the data whose labels determined num_labels;
+                              NULL if num_labels comes from an option */
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
     bool masked_lm; /* open a masked language model, whatever head config.json describes */
     /* Open a masked language model if config.json describes one. Without this flag, such a model is
@@ -55,15 +54,15 @@ typedef struct fsdp_model_options {
     bool ignore_mismatched_sizes; /* initialize a weight at random if its shape in the files is
                                      not its shape in the model */
     fsdp_fully_shard_options shard;
-    /* The number of consecutive modules, among those that `wrap` chooses, that together form one
-     * unit. 0 or 1: each module that `wrap` chooses is a unit. */
+    /* A unit consists of this number of consecutive modules that `wrap` chooses. 0 or 1: each
+     * module that `wrap` chooses is a unit of its own. */
     int blocks_per_unit;
     fsdp_named_sharding_options named; /* sharding options for named modules and parameters */
 } fsdp_model_options;
 
 typedef struct fsdp_model {
-    char *dir;  /* NULL if the model has no folder. The folder of the base model, if there is an
-                   adapter */
+    char *dir;  /* the folder of the model or, if there is an adapter, of the base model; NULL if
+                   the model has no folder */
     char *name; /* the name with which `dir` was found; NULL if the model has no folder */
     /* The configuration of `module`. Its tie_word_embeddings says whether the head is tied in the
      * loaded weights (Note [Tied heads] in registry.c). */
@@ -122,6 +121,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char 
 FSDP_MUST_CHECK fsdp_status fsdp_model_check_folder(const char *dir);
 
 /* If `on` is true, gather all units and keep them gathered. If `on` is false, free all units.
- * Keeping units gathered saves time if many forwards follow each other and the weights do not
- * change. Collective. */
+ * Keeping units gathered saves time in a sequence of forwards with the same weights. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_hold_unsharded(const fsdp_model *model, bool on);

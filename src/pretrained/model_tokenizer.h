@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_check_tokenizer(const fsdp_model *model,
                                                        const fsdp_tokenizer *tokenizer);
 void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t); /* *t is zero-filled afterwards */
 
-/* Open a dataset with fsdp_dataset_open(). The tokenizer and the chat template come from *t, and
- * the limits come from the model. All other options are those in *options. */
+/* Open a dataset with fsdp_dataset_open(). The tokenizer and the chat template come from *t, the
+ * limits from the model, and all other options from *options. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_dataset_open(const fsdp_model *model,
                                                     const fsdp_model_tokenizer *t, const char *path,
                                                     const fsdp_dataset_options *options,

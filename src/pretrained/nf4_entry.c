@@ -258,8 +258,9 @@ void fsdp_nf4_entry_take_part(const fsdp_nf4_entry *nf4, const fsdp_quantized_pa
 
 /* --- pieces --- */
 
-/* Return the number of elements for which memory is needed to read any n elements. Only whole steps
- * (fsdp_quantized_step()) can be read, so more elements may be read at both ends. */
+/* Return the size of a buffer, in elements, into which any range of n elements can be read. Only
+ * whole steps (fsdp_quantized_step()) can be read, so the buffer needs room for more elements at
+ * both ends. */
 static int64_t room_for(const fsdp_nf4_values *v, int64_t n)
 {
     return n + 2 * fsdp_quantized_step(&v->nf4->how);

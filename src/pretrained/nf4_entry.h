@@ -3,7 +3,7 @@
  * Note [Files of bitsandbytes]. A weight NAME in NF4 is several tensors. (Note [NF4] in
  * src/kernels/nf4.h explains the parts.)
  *
- * - NAME: two indices in a byte, U8 [bytes, 1]; or the same bytes as another dtype
+ * - NAME: U8 [bytes, 1], two indices in each byte. The bytes may also be stored as another dtype
  *   (bnb_4bit_quant_storage).
  * - NAME.absmax: a scale for each block: F32, or U8 with double quantization.
  * - NAME.quant_map: the levels, F32 [16].
@@ -39,7 +39,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_nf4_entry_find(const fsdp_checkpoint_reader *re
                                                 const fsdp_checkpoint_entry *entry,
                                                 fsdp_nf4_entry *nf4, bool *found);
 /* If `name` is the name of a companion tensor (scales, levels, quant_state) of a weight in NF4,
- * return the length of the weight's name, with which `name` begins. Otherwise return 0. */
+ * return the length of the weight's name, which is the beginning of `name`. Otherwise return 0. */
 size_t fsdp_nf4_weight_name(const char *name);
 /* Reads the values of a weight in NF4 in pieces. */
 typedef struct fsdp_nf4_values {

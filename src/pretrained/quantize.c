@@ -101,8 +101,9 @@ static fsdp_status look_in_files(const application *a, const char *path, fsdp_qu
     return FSDP_OK;
 }
 
-/* bitsandbytes stores the weight of a Conv1D as [out, in], transposed. So the indices in the file
- * are not in the order of the elements of the parameter, even if the weight is square. */
+/* Return an error if `module` is a Conv1D whose weight is in NF4 in the files. bitsandbytes stores
+ * this weight transposed, as [out, in]. So the indices in the file are not in the order of the
+ * parameter's elements, even if the weight is square. */
 static fsdp_status refuse_conv1d(const char *path, fsdp_module *module, void *arg)
 {
     const application *a = arg;

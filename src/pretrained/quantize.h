@@ -39,8 +39,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_quantize_config_write(const char *path,
 /* Return true if `module`, whose path is `path`, is a linear layer that these options select. */
 bool fsdp_quantize_selects(const fsdp_quantize_options *options, const fsdp_module *module,
                            const char *path);
-/* Return FSDP_ERR_UNSUPPORTED if the files of `reader` have a weight in NF4 that this library does
- * not read: that of a Conv1D. `base_prefix` is as in fsdp_load_options. */
+/* Return FSDP_ERR_UNSUPPORTED if the files of `reader` have a weight of a Conv1D in NF4. This
+ * library does not read such weights. `base_prefix` is as in fsdp_load_options. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_check_files(fsdp_module *model,
                                                       const fsdp_checkpoint_reader *reader,
                                                       const char *base_prefix);

@@ -47,8 +47,8 @@ extern const char *const fsdp_quant_types[];
 /* clang-format on */
 #define FSDP_QUANTIZE(at, name) .offset = (at) + offsetof(fsdp_quantize_flags, name)
 
-/* Check the flags. Returns FSDP_ERR_INVALID for a flag that has no effect without --load-in-4bit,
- * or if the compute dtype is not param_dtype, and FSDP_ERR_UNSUPPORTED for fp4. */
+/* Check the flags. Returns FSDP_ERR_INVALID if a flag has no effect because --load-in-4bit is
+ * missing, or if the compute dtype is not param_dtype. Returns FSDP_ERR_UNSUPPORTED for fp4. */
 FSDP_MUST_CHECK fsdp_status fsdp_quantize_flags_check(const fsdp_quantize_flags *flags,
                                                       fsdp_dtype param_dtype);
 /* Fill in *options from the flags, and return it, for fsdp_model_options.quantize. Returns NULL

@@ -157,9 +157,9 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    /* If `n` is 0, every tensor that must be in `names` is there. If `n_known` is 0, none of the
-     * tensors is in `names`. They then have names of a completely different form, so nothing is
-     * compared, and this is not an error. */
+    /* n: number of tensors of `have` that should be in `names`, but are not. n_known: number of
+     * tensors of `have` that are in `names`. If n_known is 0, the tensors have names of a
+     * completely different form. Nothing can be compared then, so this is not an error. */
     if (n == 0 || n_known == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,

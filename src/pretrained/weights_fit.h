@@ -25,8 +25,8 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
  * Like transformers, this program then ties the head to the embedding, or initializes the missing
  * weights at random.
  *
- * @param change out: what must be removed from the names in `weights` to get the names of the
- * model. This function removes it before it compares names
+ * @param change out: the parts to remove from the names in `weights` to get the names of the model.
+ * This function compares names without these parts
  * @param use out: the tensors that the model uses, and buffers that old versions of transformers
  * stored. May be NULL
  * @return FSDP_ERR_INVALID if a tensor is missing or has a different shape; the message contains

@@ -123,10 +123,10 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Search for a change of the names after which they fit the model. If such a change is found, set
- * *change to it, and *missing to NULL. If the names already fit, the change removes nothing. If no
- * such change is found, do not change *change. In this case, set *missing to the first name that
- * the model requires and that is not among the unchanged names. */
+/* Search for a change that makes the names fit the model. If such a change is found, set *change to
+ * it, and *missing to NULL. If the names already fit, the change removes nothing. If no such change
+ * is found, do not change *change. In this case, set *missing to the first name that the model
+ * requires and that is not among the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {
@@ -191,8 +191,8 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Return an error for the first name of the model that occurs in the weights only after a prefix.
- * Return FSDP_OK if there is no such name. */
+/* Return an error if a name of the model is not in the weights, but is there with a prefix before
+ * it. The message is about the first such name. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));

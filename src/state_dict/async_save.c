@@ -37,8 +37,8 @@ struct fsdp_async_save {
     fsdp_snapshot *snapshot;
     fsdp_state_source *sources; /* [manifest->n] */
     fsdp_dcp_manifest *manifest;
-    /* [n_tensors] The tensors of the dict, to which `manifest` points. Retained until the save has
-     * ended, because the dict may be their only other owner and may be destroyed before. */
+    /* [n_tensors] The tensors of the dict, to which `manifest` points. The save retains them until
+     * it has ended, because the caller may destroy the dict before. */
     fsdp_tensor **tensors;
     size_t n_tensors;
     fsdp_dcp_job *job; /* while the thread runs, only the thread uses it */
@@ -254,7 +254,7 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* If `status` is FSDP_OK, return FSDP_OK. Otherwise, `status` must be s->error.status. Make
  * s->error the current error of the calling thread, and return its status. The caller need not hold
- * the lock, because s->error does not change any more once it is an error. */
+ * the lock: once s->error is an error, it does not change. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
@@ -306,9 +306,9 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Return true if this rank need not wait any longer for the save. There are two such cases. In the
- * first case, this rank has failed. In the second case, the thread of this rank has ended, and rank
- * 0 has renamed or removed the folder. */
+/* Return true if this rank need not wait any longer for the save. This is true if this rank has
+ * failed. It is also true if the thread of this rank has ended and rank 0 has renamed or removed
+ * the folder. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -327,7 +327,7 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     if (!s->settled) {
         /* Either the save has ended on this rank, or a peer is lost. If a peer is lost, the save
          * cannot succeed, but this rank's thread may still be writing this rank's file. Close the
-         * snapshot, so that the thread can no longer read it. The thread then ends soon. */
+         * snapshot: the next read of the thread then fails, and the thread ends soon. */
         fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
         if (s->error.status == FSDP_OK && fsdp_dcp_job_is_on_disks(s->job))

@@ -25,8 +25,8 @@ typedef struct fsdp_async_save_options {
     /* Where to save. The thread of rank 0 calls the callbacks of `place`, unless hosts have disks
      * of their own. In that case, all ranks call them in fsdp_async_save_wait(). */
     fsdp_group_place place;
-    /* Size of this rank's staging memory, into which a later step copies a part of the snapshot
-     * that is not written yet, before the step overwrites it. */
+    /* Size of this rank's staging memory. Before a training step overwrites a part of the snapshot
+     * that is not written yet, the step copies this part to the staging memory. */
     uint64_t staging_bytes;
     /* Called before each read of bytes from the snapshot. Tests use it to delay a save or to make
      * it fail. May be NULL. */

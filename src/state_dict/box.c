@@ -48,8 +48,8 @@ static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group
 }
 
 /* Return the coordinate in mesh dimension `d` of the process with rank `rank` in `group`. The ranks
- * of the mesh must be in row-major order in `group`, so that the ranks of any two neighbors in
- * dimension `d` differ by the same number, the stride of the dimension. The stride is computed from
+ * of the mesh must be in row-major order in `group`. The ranks of two neighbors in dimension `d`
+ * then always differ by the same number, the stride of the dimension. The stride is computed from
  * the ranks of the two processes with coordinates 0 and 1. Return -1 if one of these processes is
  * not in `group`, or if the stride is not positive. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)

@@ -331,8 +331,8 @@ static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
     const load_run *run = arg;
     if (!run->items[i] || fsdp_dcp_reader_given_up(run->reader))
         return FSDP_OK;
-    /* Each item is read in a session of its own (fsdp_dcp_reader_open_on_hosts()), because ranks
-     * wait for each other between units. */
+    /* End the session (fsdp_dcp_reader_open_on_hosts()) after each item. A session must not last
+     * until the next unit, because ranks wait for each other between units. */
     return fsdp_dcp_reader_end(run->reader, load_tensor(run, run->items[i], to));
 }
 

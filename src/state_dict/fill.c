@@ -4,7 +4,8 @@
 
 /* Ranks wait for each other whenever a write of a tensor begins (fsdp_tensor_begin_write()). The
  * tensors of a unit are adjacent in the dict, and fsdp_writing_next() combines adjacent tensors of
- * the same unit into one write. So ranks wait for each other only once per unit. */
+ * the same unit into one write. So ranks do not wait for each other for each tensor, but only once
+ * per unit. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

@@ -77,8 +77,8 @@ _Static_assert(SCHEDULE_FREE(beta2) == SCHEDULE_FREE(beta1) + sizeof(double), "b
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
 
 /* torch.optim.Muon also has the option adjust_lr_fn. It is not saved here, because the flags of a
- * resumed run set it again. torch has no option use_adamw, because its AdamW is a separate
- * optimizer. */
+ * resumed run set it again. use_adamw is not an option of torch: a torch script has a separate
+ * optimizer for the parameters that AdamW updates. */
 static const field muon[] = {{"lr", NUMBER, MUON(lr)},
                              {"weight_decay", NUMBER, MUON(weight_decay)},
                              {"momentum", NUMBER, MUON(momentum)},

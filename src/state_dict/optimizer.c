@@ -15,8 +15,8 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
 
-/* Return true if the number of steps is an option of the parameter's group, "k", instead of a state
- * of each parameter, "step". */
+/* Return true if the number of steps is stored as the option "k" of each parameter group. Other
+ * optimizers store it as the state "step" of each parameter. */
 static bool counts_in_group(const fsdp_optimizer *o)
 {
     return strcmp(fsdp_optimizer_name(o), "schedule_free_adamw") == 0;
@@ -332,9 +332,9 @@ static fsdp_status read_steps(set_run *run, size_t i)
     if (counts_in_state(o) && !step)
         return missing_state(item->name, "step");
     /* Only SGD's state dict has no number of steps. If the dict has a momentum_buffer for this
-     * parameter, SGD has taken at least one step. SGD need not know how many steps, so 1 is enough.
-     * For other optimizers, this value is overwritten: by steps_of() or, for Schedule-Free AdamW,
-     * by read_dict(). */
+     * parameter, SGD has taken at least one step. SGD does not use the number itself, so set it to
+     * 1. For other optimizers, this value is overwritten: by steps_of() or, for Schedule-Free
+     * AdamW, by read_dict(). */
     run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
@@ -445,10 +445,10 @@ static fsdp_status share_values(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
-/* Check that a constant in the dict, such as a map of 8-bit states, has the values of the
- * optimizer's constant k, because the optimizer can compute only with its own constant. Rounding
- * differences are accepted. `state` is the optimizer's tensor with the constant. A loader may have
- * read the values of a file directly into it, so it gets the values of the constant again. */
+/* The optimizer can compute only with its own constants, such as the map of its 8-bit states. Check
+ * that the constant `entry` of the dict has the values of the optimizer's constant k, apart from
+ * rounding. `state` is the optimizer's own tensor with the constant. If a loader has read the
+ * values of a file directly into `state`, write the optimizer's values into `state` again. */
 static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry,
                                   fsdp_tensor *state)
 {

@@ -5,9 +5,8 @@
 
 enum {
     MAX_DEPTH = 3,
-    /* Largest size of the arena into which values are copied. A limit is necessary, because one
-     * value is copied once for each place that refers to it, and a small pickle can have very many
-     * such places. */
+    /* Largest size of the arena into which values are copied. A limit is necessary: a small pickle
+     * can refer to one value from very many places, and the value is copied once for each place. */
     MAX_PLAIN_BYTES = 64 << 20
 };
 

@@ -79,8 +79,8 @@ static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t
         dict, &key, 1, &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {three, 3}});
 }
 
-/* Put what numpy.random.get_state() returns, but with a list instead of an array.
- * numpy.random.set_state() accepts a list, too. */
+/* Put the tuple that numpy.random.get_state() returns, but with a list in place of the array in the
+ * tuple. numpy.random.set_state() accepts a list, too. */
 static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "numpy_random_seed"};

@@ -24,8 +24,8 @@ struct fsdp_async_checkpoint {
     double begin_s;
 };
 
-/* --- called by rank 0's save thread, or, if hosts have disks of their own, by the training thread
- * of all ranks --- */
+/* --- called by rank 0's save thread. If hosts have disks of their own, called by the training
+ * thread of all ranks --- */
 
 static fsdp_status write_state(void *arg, const char *dir, const fsdp_disks *disks)
 {

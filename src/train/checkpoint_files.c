@@ -111,8 +111,8 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 }
 
 /* Called after loading into `all`. Replace the state dicts of *s by those in `all`. Loading has
- * written the tensors into memory that *s and `all` share. But loading has stored values that are
- * not tensors only in `all`, so *s still has the old values. */
+ * written the tensors into memory that *s and `all` share. For values that are not tensors, *s
+ * still has the old values: loading has stored the new ones only in `all`. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);

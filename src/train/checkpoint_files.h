@@ -15,9 +15,9 @@
 
 /* Return true if `dir` contains a model and an optimizer in files from which a run can resume. */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Return true if this run saves SHARDED_STATE_DICT checkpoints with --checkpoint-format fsdp. If it
- * does, the caller of a save writes the dict of fsdp_checkpoint_files_state(); if it does not, the
- * caller uses fsdp_checkpoint_files_write(). */
+/* Return true if this run saves SHARDED_STATE_DICT checkpoints with --checkpoint-format fsdp. To
+ * save such a checkpoint, write the dict from fsdp_checkpoint_files_state(). To save any other
+ * checkpoint, call fsdp_checkpoint_files_write(). */
 bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
 /* Write the model and the optimizer into the existing folder `dir`. Must not be called if
  * fsdp_checkpoint_files_are_sharded() returns true. Collective. */

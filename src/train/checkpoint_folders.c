@@ -125,8 +125,8 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Set *yes to true if `dir` is a complete checkpoint, else to false. If `ours` is true, a
- * checkpoint of another program does not count. */
+/* Set *yes to true if `dir` is a complete checkpoint, else to false. If `ours` is true, also set it
+ * to false for a checkpoint of another program. */
 static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
@@ -172,8 +172,8 @@ fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours, int64_t **
     return FSDP_OK;
 }
 
-/* Print a note if `name` is that of an unfinished checkpoint in `folder` that another host wrote.
- */
+/* Print a note if `name` is the name of an unfinished checkpoint that another host wrote in
+ * `folder`. */
 static void note_of_other_host(const char *folder, const char *name, FILE *notes)
 {
     bool is_local = false;
@@ -317,9 +317,9 @@ static bool contains_step(const int64_t *steps, size_t n, int64_t step)
     return false;
 }
 
-/* Return the step of the oldest checkpoint that is kept, or 0 if all are kept because there are no
- * more than r->limit. `all` [world_size * most] has a row of `most` steps for each rank: the steps
- * of the rank's checkpoints if it leads a disk, then -1 in the unused elements. */
+/* Return the step of the oldest checkpoint that is kept. Return 0 if all are kept, because there
+ * are no more than r->limit. `all` has a row [most] for each rank. If the rank leads a disk, its
+ * row has the steps of the checkpoints on this disk. Unused elements are -1. */
 static int64_t oldest_kept(const fsdp_checkpoint_rotation *r, const fsdp_disks *disks,
                            const int64_t *all, size_t most)
 {

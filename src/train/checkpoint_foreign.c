@@ -202,8 +202,7 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
 
 /* Return how many parameters have the same value of field f as parameter i, both in this run and in
  * the checkpoint. Parameter i itself is counted. But return 0 if one of these parameters comes
- * before parameter i: the caller has then printed the difference for the earlier parameter, and
- * must not print it again. */
+ * before parameter i, because the caller has already printed the difference for that parameter. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];

@@ -22,8 +22,8 @@ bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts
  * needs it if .metadata in `dir` is damaged, because this program may have written .metadata. */
 bool fsdp_checkpoint_needs_state(const char *dir);
 /* Return an error if the file `path`, the argument of --resume, cannot be opened as a checkpoint.
- * If its name ends in .pt, .pth or .bin, this is the error of opening the file. For any other name
- * it is FSDP_ERR_INVALID. */
+ * If its name ends in .pt, .pth or .bin, try to open it, and return the error if this fails. For
+ * any other name, return FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
 /* Read `path` into the run's model and optimizer. Print to t->out which saved options differ from
  * this run's, and which saved values are not used. Collective. */

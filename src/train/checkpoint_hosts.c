@@ -72,8 +72,8 @@ static fsdp_status check_save(const char *dir)
     return status;
 }
 
-/* Return FSDP_OK if the files that this host sees in the folder `path` are those of a complete
- * checkpoint. Set the checksums in *r. */
+/* Return FSDP_OK if this host sees all files of a complete checkpoint in the folder `path`. Set the
+ * checksums in *r. */
 static fsdp_status examine(const char *path, report *r)
 {
     if (!fsdp_path_is_directory(path))
@@ -97,7 +97,7 @@ static void fill_report(const fsdp_trainer *t, const char *path, report *r)
 }
 
 /* Return true if `dir` has the data file `name`. If `is_own` is true (this program wrote the
- * checkpoint), also require that the size of the file is the one that its checksums cover. */
+ * checkpoint), also check that its checksums are for a file of this size. */
 static bool has_part(const char *dir, const char *name, bool is_own)
 {
     fsdp_mapping map = {0};
@@ -147,10 +147,9 @@ static void list_missing(const char *path, const fsdp_dcp_reader *reader, const 
     fsdp_json_destroy(state);
 }
 
-/* Write to `text` which ranks' files are on no host. `first` is a rank with a usable folder.
- * `is_like_it` is true if this rank leads a host and its folder is of the same save as that of
- * `first`. Collective.
- */
+/* Write to `text` the names of the files of ranks that no host has. `first` is a rank with a usable
+ * folder. `is_like_it` is true if this rank leads a host and has a folder from the same save as the
+ * folder of rank `first`. Collective. */
 static fsdp_status survey_parts(const fsdp_trainer *t, const char *path, int first, bool is_like_it,
                                 char text[FSDP_HOSTS_REASON])
 {
@@ -175,8 +174,8 @@ static fsdp_status survey_parts(const fsdp_trainer *t, const char *path, int fir
         if (fsdp_group_rank(t->group) == first)
             list_missing(path, reader, has, (size_t)n, &list);
         snprintf(text, FSDP_HOSTS_REASON, "%s", list.data ? list.data : "");
-        /* An empty text means that no file is missing, so it must not come from a lack of memory.
-         */
+        /* An empty text would mean that no file is missing. If the text is empty for lack of
+         * memory, return an error instead. */
         status = fsdp_agree(t->group, list.failed ? fsdp_error_nomem() : FSDP_OK);
         if (status == FSDP_OK)
             status = fsdp_broadcast(t->group, text, FSDP_HOSTS_REASON, first);
@@ -195,7 +194,7 @@ static bool is_same_save(const report *a, const report *b)
            a->metadata_crc == b->metadata_crc;
 }
 
-/* Append to `text` the hosts whose folder is missing, not usable or from another save, each with
+/* Append to `text` each host on which the folder is missing, not usable or from another save, and
  * the reason. `first` is the index of the first usable report in `all`, or -1. */
 static void list_hosts(const fsdp_trainer *t, const report *all, int first, fsdp_str *text)
 {

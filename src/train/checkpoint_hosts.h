@@ -16,8 +16,8 @@ enum {
 };
 
 /* Set *whole to whether the checkpoint `path` is whole. If it is not, `reason` says why: it names
- * each host that lacks the folder or a file of it, and the files of ranks that no host has. All
- * ranks get the same results. Collective. */
+ * each host on which the folder is missing, not usable or from another save. It also names each
+ * file of a rank that no host has. All ranks get the same results. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_hosts_survey(const fsdp_trainer *t, const char *path,
                                                          bool *whole,
                                                          char reason[FSDP_HOSTS_REASON]);

@@ -131,8 +131,8 @@ static fsdp_status refuse_unusable(const char *folder)
     return status;
 }
 
-/* If `given`, the value of --resume, is the number of a step instead of a path, return an error.
- * Its message contains the path of the checkpoint of that step, and says whether this checkpoint
+/* `given` is the value of --resume, which must be a path. If it is the number of a step, return an
+ * error. The message contains the path of the checkpoint of that step, and says whether it
  * exists. */
 static fsdp_status refuse_number(const fsdp_trainer *t, const char *given)
 {
@@ -357,8 +357,8 @@ static fsdp_status choose_on_rank_0(const fsdp_trainer *t, choice *out)
 }
 
 /* Choose the checkpoint on a job whose hosts may have disks of their own: all hosts examine the
- * checkpoints. If --resume names a file or a path that does not exist, or no whole checkpoint is
- * found, rank 0 alone chooses, or reports the error. Collective. */
+ * checkpoints. Rank 0 alone chooses, or reports the error, in three cases: --resume names a file,
+ * --resume names nothing that exists, or no whole checkpoint is found. Collective. */
 static fsdp_status choose_on_hosts(const fsdp_trainer *t, choice *out)
 {
     const bool leads = fsdp_group_leads_host(t->group, fsdp_group_rank(t->group));
@@ -403,7 +403,7 @@ static fsdp_status find_saved_state(const fsdp_trainer *t, choice *out)
 }
 
 /* Read the task prefix from the trainer_state.json of the checkpoint `path`, if this program wrote
- * it. *prefix stays NULL if the file has no task prefix, or if the file is damaged;
+ * this file. *prefix stays NULL if the file has no task prefix, or if the file is damaged;
  * fsdp_checkpoint_resume() will report the damage. */
 static fsdp_status read_prefix(const char *path, char **prefix)
 {

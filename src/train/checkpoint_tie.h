@@ -1,8 +1,8 @@
 /* The field "saved_files" of trainer_state.json shows whether the other files in the folder are
  * from the same save as trainer_state.json. The field contains the sizes and checksums of the
- * model's and the optimizer's files. If another program later saves into this folder, it does not
- * update trainer_state.json, whose step is then wrong. In this case the sizes and checksums do not
- * match.
+ * model's and the optimizer's files. Another program that later saves into this folder does not
+ * update trainer_state.json, so the step in this file is wrong. In this case the sizes and
+ * checksums do not match.
  *
  * In a folder of torch.distributed.checkpoint, the field lists .metadata and the files with the
  * checksums of blocks (__<rank>_0.crc32). For a file written by torch.save, which is a zip archive,

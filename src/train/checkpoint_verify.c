@@ -60,8 +60,8 @@ static fsdp_status require_files_of_ranks(const looking *l, const char *stem, co
 typedef struct form {
     const char *format, *type; /* values of --checkpoint-format and --state-dict-type */
     const char *files[4];
-    /* The files that belong to a single rank; NULL if there are no such files. Otherwise, each rank
-     * has a file, whose name is `of_ranks`, followed by the number of the rank and by `ending`. */
+    /* If each rank has a file of its own: its name is `of_ranks`, the number of the rank, and
+     * `ending`. NULL: there are no such files. */
     const char *of_ranks, *ending;
     /* the file with the loss scaler's state, if losses were scaled; NULL: the state is in
      * trainer_state.json */

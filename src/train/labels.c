@@ -80,8 +80,8 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
         fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
     fprintf(t->out, "%s", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
-    /* With two classes, F1 is that of class 1, and the order of the names decides which class is
-     * class 1. */
+    /* With two classes, the F1 of class 1 is reported, and the order of the names decides which
+     * class is class 1. */
     if (found->names && found->classes == 2 && found->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
         fprintf(t->out, "; F1 is that of %s (--class-names gives another order)", found->names[1]);
     fprintf(t->out, "\n");
@@ -134,10 +134,11 @@ static fsdp_status check_count(const fsdp_train_config *c, const fsdp_found_labe
     return status;
 }
 
-/* Decide whether the run takes its classes from the rows, and clear *labels if it does not. It
- * takes them if only the rows have names of classes. Otherwise, it takes them only if the user gave
- * neither --num-labels nor --class-names, and they fit better than the model's classes. If the user
- * gave one of these options and rows have several labels, keep labels->problem_type. */
+/* Decide whether the run takes its classes from the rows, and clear *labels if it does not. The
+ * classes of the rows are used if only the rows have names of classes. Otherwise, they are used
+ * only if the user gave neither --num-labels nor --class-names, and they fit better than the
+ * model's classes. If the user gave one of these options and rows have several labels, keep
+ * labels->problem_type. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {

@@ -213,8 +213,8 @@ static double correlate(const fsdp_sample *s, size_t n)
     return xx > 0 && yy > 0 ? xy / sqrt(xx) / sqrt(yy) : (double)NAN;
 }
 
-/* Replace the predictions of sorted samples [n], or their targets, by their ranks. Equal values get
- * the mean of their ranks. */
+/* Replace the predictions of sorted samples [n] (or their targets, if `targets` is true) by their
+ * positions in the order. Equal values get the mean of their positions. */
 static void rank_values(fsdp_sample *s, size_t n, bool targets)
 {
     for (size_t begin = 0, end; begin < n; begin = end) {
@@ -228,8 +228,8 @@ static void rank_values(fsdp_sample *s, size_t n, bool targets)
     }
 }
 
-/* Add the measures of a column of samples [n], which must be sorted with by_prediction(), to *out.
- * The samples are overwritten. */
+/* Add the measures of a column to *out. The samples [n] of the column must be sorted with
+ * by_prediction(), and are overwritten. */
 static void add_column(fsdp_sample *s, size_t n, fsdp_measures *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -256,8 +256,8 @@ static void measure_samples(fsdp_sample *s, size_t n, fsdp_measures *out)
     out->spearmanr = columns > 0 ? out->spearmanr / columns : (double)NAN;
 }
 
-/* Gather the samples of all ranks in *all [*len]. All ranks send equally many samples: ranks with
- * fewer samples than others append zeros, which are removed again after the gather. */
+/* Gather the samples of all ranks in *all [*len]. All ranks must send the same number of samples.
+ * So ranks with fewer samples append zeros, which are removed after the gather. */
 static fsdp_status gather_samples(fsdp_measurer *m, fsdp_group *group, fsdp_sample **all,
                                   size_t *len)
 {

@@ -44,13 +44,13 @@ typedef struct fsdp_sample {
     double predicted, target;
 } fsdp_sample;
 
-/* Counts or samples that are collected over the batches of a validation, from which the measures
- * are computed at its end. */
+/* Collects counts or samples over the batches of a validation. At the end of the validation, the
+ * measures are computed from them. */
 typedef struct fsdp_measurer {
     fsdp_problem_type problem;
     fsdp_class_counts counts; /* not used for REGRESSION */
-    int64_t rows[2];          /* MULTI_LABEL: number of rows, and of rows whose classes are all
-                                 predicted right */
+    int64_t rows[2];          /* MULTI_LABEL: rows[0] is the number of all rows; rows[1] is the
+                                 number of rows in which every class is predicted right */
     fsdp_sample *samples;     /* REGRESSION: [len]; owned */
     size_t len, cap;
 } fsdp_measurer;

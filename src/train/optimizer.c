@@ -17,8 +17,8 @@ typedef struct group_options {
     fsdp_schedule_free_options schedule_free;
 } group_options;
 
-/* Set *options to those of a group with this weight decay. Adafactor's scale_parameter and
- * relative_step are off by default, as in transformers' Trainer. */
+/* Set *options to the options of a parameter group with this weight decay. Adafactor's
+ * scale_parameter and relative_step are off by default, as in transformers' Trainer. */
 static fsdp_status options_of(const fsdp_train_config *c, double weight_decay,
                               group_options *options)
 {

@@ -161,9 +161,9 @@ void fsdp_report_start(const fsdp_trainer *t)
 /* --- memory --- */
 
 /* Move the process numbers of the ranks on this host to the beginning of all [world_size], and
- * return how many there are. Ranks that are threads of one process have the same number, which must
- * be counted once. Numbers of ranks on other hosts are left out, since they number the processes of
- * those hosts. */
+ * return how many there are. Ranks that are threads of one process have the same number, which is
+ * counted once. Leave out the ranks on other hosts, because their numbers mean nothing on this
+ * host. */
 static size_t keep_processes_of_host(const fsdp_group *group, pid_t *all)
 {
     size_t n = 0;
@@ -318,9 +318,9 @@ static double median_step(const fsdp_trainer *t)
     return median;
 }
 
-/* Add to `line` an object `key` with the numbers of rows and tokens of `set` that training does not
- * use or has cut, and with the numbers of rows whose texts contain special tokens or unknown
- * characters. No effect if `set` is NULL. */
+/* Add to `line` an object `key` with four kinds of numbers about `set`: rows and tokens that
+ * training does not use, rows and tokens that it has cut, rows with special tokens in their texts,
+ * and rows with unknown characters. No effect if `set` is NULL. */
 static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp_dataset *set)
 {
     fsdp_left_out out;
@@ -474,8 +474,8 @@ static void print_saves(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print the number of steps, their time, and the memory of all processes, in bytes. Times and
- * memory are those of this run; a run that was resumed has not done all steps. */
+/* Print the number of steps, their time, and the memory of all processes, in bytes. If this run was
+ * resumed, earlier runs have done some of the steps. Time and memory are those of this run only. */
 static void print_steps(const fsdp_trainer *t, int64_t host)
 {
     const int64_t now = t->step - t->first_step;
@@ -563,8 +563,8 @@ static void append_command(const fsdp_trainer *t, fsdp_str *command)
     fsdp_shell_word(command, c->output);
     if (fsdp_dataset_uses(t->train_set) & FSDP_USES_CHAT)
         fsdp_str_printf(command, " --chat");
-    /* generate finds the prefix of a seq2seq model in config.json, but config.json has no prefix of
-     * a causal model. */
+    /* The command needs the prefix for a causal model only. For a seq2seq model, `fsdp generate`
+     * finds the prefix in config.json. */
     if (t->task == FSDP_TASK_CAUSAL_LM && *c->task_prefix && fsdp_train_uses_prefix(t)) {
         fsdp_str_printf(command, " --task-prefix ");
         fsdp_shell_quote(command, c->task_prefix, false);

@@ -29,9 +29,8 @@ static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_
     return FSDP_OK;
 }
 
-/* Print one line about the rows and tokens of a source that training does not use or has cut, one
- * about special tokens in its texts, and one about unknown characters in them. Print nothing if
- * there are none. */
+/* Print up to three lines about a source. They are about rows and tokens that training does not use
+ * or has cut, about special tokens in the texts, and about unknown characters in the texts. */
 static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const fsdp_dataset *set)
 {
     fsdp_left_out out;

@@ -74,7 +74,8 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum,
 
 /* Find the first of the n micro-batches in `all` whose loss is not finite, and set
  * result->not_finite to the rows of this micro-batch. No effect if result->not_finite is set
- * already. result->rows must be the number of rows before all[0]. */
+ * already. The caller must have set result->rows to the number of rows that come before the first
+ * of these micro-batches. */
 static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -188,8 +189,8 @@ static fsdp_status check_loss(const running_step *r)
 /* Return true if the loss was not finite even before it was multiplied by the loss scale.
  * result->loss was computed from the scaled loss. There are two cases. If result->loss is NaN, the
  * unscaled loss was not finite, because a finite loss times the scale is never NaN. If result->loss
- * is infinite, the unscaled loss was infinite, too, unless the scale is so huge that even a finite
- * loss times the scale is infinite. */
+ * is infinite, the unscaled loss was infinite, too. This conclusion is wrong only for a huge scale,
+ * with which a finite loss times the scale may be infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);

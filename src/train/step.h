@@ -71,8 +71,8 @@ typedef struct fsdp_train_loop {
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* true if a part of the forward is computed in float16 */
-    /* Number of consecutive steps, ending with the latest step, whose loss was not finite.
-     * skip_forward() ends the run if this number is too large. */
+    /* Number of the latest steps in a row whose loss was not finite; 0 if the loss of the latest
+     * step was finite. skip_forward() ends the run if this number is too large. */
     int overflowed_forwards;
     /* Called in each step that updates parameters, after all gradients have been computed and
      * before they are clipped. `step` counts from 0. All ranks call it, so it may be collective.
@@ -123,10 +123,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch
 /* Run the forward of one batch as fsdp_validate() does, and discard the results. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch);
 
-/* Compute the loss of all rows of all ranks' loaders, or of the first loop->eval_iters batches of
- * each rank, without gradients. Like the loss of a step, it is a mean over label tokens, or a mean
- * of means. For a classifier, also compute its measures from the same forward. `each` is called
- * after each batch on every rank, for example to show progress; it may be NULL. Collective. */
+/* Compute the loss of the rows of all ranks' loaders, without gradients. If loop->eval_iters is
+ * set, use only the first loop->eval_iters batches of each rank. Like the loss of a step, it is a
+ * mean over label tokens, or a mean of means. For a classifier, also compute its measures from the
+ * same forward. `each` is called after each batch on every rank, for example to show progress; it
+ * may be NULL. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,
                                           fsdp_step_result *result);

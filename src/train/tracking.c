@@ -24,8 +24,8 @@ enum {
     HOST_BYTES = 256,
     /* Seconds for which a run that ends waits for the program of --tracker-command to exit. */
     PROGRAM_END_S = 120,
-    /* Seconds for which a run that has failed waits for this program. The wait is short, since
-     * other ranks notice the error only after it. */
+    /* The same for a run that has failed. The wait is short, since the other ranks learn of the
+     * error only after it. */
     PROGRAM_FAILED_END_S = 10
 };
 
@@ -327,8 +327,7 @@ static fsdp_status write_description(const fsdp_trainer *t, const char *folder)
     return status;
 }
 
-/* Remove the files of ranks that an earlier run had and this run does not have, because it has
- * fewer ranks. */
+/* Remove the files of ranks that this run does not have: an earlier run may have had more ranks. */
 static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
 {
     fsdp_status status = FSDP_OK;

@@ -406,8 +406,8 @@ static fsdp_status run_epochs(fsdp_trainer *t)
 
 /* Several ranks may use the card of this rank. Return the number of bytes that they can use for
  * tensors together. This is --memory-limit if it was given. Otherwise it is the free bytes plus the
- * bytes that these ranks have reserved. Each of them is assumed to have reserved as many bytes as
- * this rank. Return 0 if the device is not a card. */
+ * bytes that these ranks have reserved. All of them are assumed to have reserved the same number of
+ * bytes. Return 0 if the device is not a card. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;

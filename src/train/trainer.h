@@ -27,11 +27,11 @@ typedef struct fsdp_train_result {
     bool saved; /* the model was saved in config->output, by this run or by the run that it
                  * resumes */
     /* The run was refused before it began, because it would overwrite existing files, or because
-     * the number of ranks is wrong. It would be refused again if it were restarted. */
+     * the number of ranks is wrong. Restarting it does not help. */
     bool refused;
-    /* If the run failed with FSDP_ERR_NOMEM on a card: the bytes of this rank's card that are
-     * available for the tensors of all ranks on the card together. Otherwise 0, also if this number
-     * is unknown. */
+    /* Set only if the run failed with FSDP_ERR_NOMEM on a card: several ranks may use the card of
+     * this rank, and this is the number of bytes that they can use for tensors together. 0: not
+     * set, or unknown. */
     int64_t card_bytes;
     /* config.interrupted has ended the run. If the run saves checkpoints, it has saved one. */
     bool interrupted;

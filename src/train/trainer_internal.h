@@ -43,8 +43,8 @@ typedef struct fsdp_checkpoint_report {
     int64_t step;
     /* Time from the call that began the save until the checkpoint's folder appeared. */
     double seconds;
-    /* call_s: for how long the save stopped the training. step_s: call_s plus the duration of the
-     * last step before the save. */
+    /* call_s: the time for which the save stopped the training. step_s: call_s plus the duration of
+     * the last step before the save. */
     double call_s, step_s;
     double held_s; /* time that later steps lost by copying parts of the snapshot and by waiting */
     uint64_t copied_bytes;
@@ -68,8 +68,8 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    /* True if --task is not given and a masked language model stays one instead of becoming a
-     * classifier. */
+    /* True if the model is a masked language model and remains one. False if it becomes a
+     * classifier, or if --task is given. */
     bool keeps_lm_head;
     /* Classes that were found in the training rows; {0}: the model has the classes of
      * config.json. */
@@ -108,8 +108,8 @@ typedef struct fsdp_trainer {
     char *resumed_prefix;
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    /* True if this run itself has saved the model. False if only the earlier run from which this
-     * run was resumed has saved it. */
+    /* True if this run itself has saved the model. False if it was saved only by the earlier run
+     * from which this run was resumed, or not at all. */
     bool saved_model;
     bool makes_examples; /* true: generate example texts at the end of the run, with the settings
                           * `generation` */
@@ -129,9 +129,9 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* Return true if the run may overwrite existing files at the paths of its outputs. This is so if
- * the user gave --overwrite-output, if the run resumes from its own folder of checkpoints, or if an
- * earlier attempt of the same job may have written the files. */
+/* Return true if the run may overwrite existing files at the paths of its outputs. It may do so in
+ * three cases: the user gave --overwrite-output, the run resumes from its own folder of
+ * checkpoints, or an earlier attempt of the same job may have written the files. */
 bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
@@ -214,9 +214,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
 /* Report a step to t->tracking. No effect if it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
-/* Report a validation to t->tracking. `rouge` and `length`, the mean number of generated tokens,
- * are those of --predict-with-generate; `rouge` is NULL without it. No effect if t->tracking is
- * NULL. */
+/* Report a validation to t->tracking. With --predict-with-generate, `rouge` has the scores, and
+ * `length` is the mean number of generated tokens. Otherwise `rouge` is NULL. No effect if
+ * t->tracking is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch,
                                                    const fsdp_rouge *rouge, double length);

@@ -104,7 +104,8 @@ static fsdp_status open_device(fsdp_trainer *t)
 }
 
 /* Complete the configuration for the task. If --task-prefix is not given, use the prefix of the run
- * that is resumed, else that of the model's config.json, else the default of the task. */
+ * that is resumed. If there is none, use the prefix in the model's config.json or, if it has none,
+ * the default of the task. */
 static fsdp_status choose_prefix(fsdp_trainer *t)
 {
     fsdp_train_config *c = &t->completed;
@@ -118,8 +119,9 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return the end of an error message, which says what the user can do if --task asks for a
- * classifier, but the model is of another kind. */
+/* Called for the error that the model is not of the kind that --task asks for. If --task asks for a
+ * classifier, return the end of the message, which says what the user can do. Otherwise return
+ * "". */
 static const char *advice_on_task(const fsdp_trainer *t)
 {
     if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
@@ -640,7 +642,7 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
     fsdp_status status =
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_ranks_and_outputs(t) : FSDP_OK);
     /* If hosts have disks of their own, checkpoints of an earlier run may be on the disk of any
-     * host. */
+     * host. So one rank of each host checks its disk. */
     if (status == FSDP_OK && fsdp_group_is_on_several_hosts(t->group))
         status = fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
                                           ? fsdp_checkpoint_check(t)

@@ -119,8 +119,8 @@ typedef struct fsdp_train_config {
     bool from_config;
     int64_t num_labels; /* number of classes; 0: the number in config.json */
     bool do_regression; /* --do-regression, another spelling of --problem-type regression */
-    int problem_type;   /* 1 + fsdp_problem_type; 0: that of config.json or of the labels in the
-                           data */
+    int problem_type;   /* 1 + fsdp_problem_type; 0: the type in config.json, or the type that the
+                           labels in the data have */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
@@ -134,8 +134,8 @@ typedef struct fsdp_train_config {
      * predicted */
     double noise_density, mean_noise_span_length;
     const char *validation_data; /* NULL: none. Equal to `data` if splits_data is true */
-    /* The percentage of the rows of `data`, from the first row on, that are used for validation if
-     * there are no other validation rows. 0: none */
+    /* If there are no other validation rows, the first rows of `data` are used for validation. This
+     * is their number as a percentage of all rows of `data`. 0: none */
     int validation_split_percentage;
     /* Not options. splits_data: `data` is split as validation_split_percentage says.
      * found_validation: `data` is a folder, in which validation_data was found. */
@@ -182,8 +182,8 @@ typedef struct fsdp_train_config {
     fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
     int fp8_backend;                     /* index of Accelerate's fp8 backend among the option's
                                           * choices; 0: not given */
-    const char *adapter;                 /* folder of an adapter whose training is continued; NULL:
-                                          * none */
+    const char *adapter;                 /* folder of an adapter that the run continues to train;
+                                            NULL: none */
     fsdp_quantize_flags quantize;
 
     /* training */
@@ -253,8 +253,8 @@ typedef struct fsdp_train_config {
     /* sharding and offloading in transformers' words, such as "full_shard"; NULL: not given */
     const char *fsdp;
     /* 0: parameters stay gathered after forward; 1: they are resharded after forward; n > 1: they
-     * are resharded, and backward gathers them among only n ranks. After derivation, it agrees with
-     * sharding_strategy */
+     * are resharded, and backward gathers them among only n ranks. After derivation, this value
+     * agrees with sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
     bool forward_prefetch;

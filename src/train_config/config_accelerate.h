@@ -18,13 +18,14 @@ typedef enum fsdp_accelerate_type {
 extern const char *const fsdp_accelerate_types[];
 extern const char *const fsdp_accelerate_dynamo_backends[];
 
-/* The values of those keys in fsdp_config, a section of Accelerate's configuration, that can
- * contradict each other. They come from a file or from the options of `fsdp launch`. */
+/* Values of keys in fsdp_config, a section of Accelerate's configuration. Only keys that can
+ * contradict each other are here. The values come from a file or from the options of `fsdp
+ * launch`. */
 typedef struct fsdp_accelerate_keys {
     bool is_fsdp2;
     int sharding_strategy; /* fsdp_sharding_strategy */
-    /* the number that was given, with 0 for false and 1 for true; if the name of a strategy was
-     * given: -1 minus the strategy's fsdp_sharding_strategy */
+    /* 0: false; 1: true; another positive number: as given; negative: the name of a strategy s was
+     * given, and the value is -1 - s (fsdp_sharding_strategy) */
     int reshard_after_forward;
     bool cpu_ram_efficient_loading, sync_module_states;
     bool activation_checkpointing, activation_checkpointing_offload;
@@ -39,9 +40,9 @@ typedef struct fsdp_accelerate_keys {
  * these options before any value is derived. */
 void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_strategy,
                                   int reshard_after_forward, fsdp_accelerate_keys *keys);
-/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. The name of each
- * key with dashes, such as "fsdp-version", must be the name or an alias of an option in
- * `options`. */
+/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. `options` must
+ * have an option for each key. Its name, or one of its aliases, is the key's name with dashes, such
+ * as "fsdp-version". */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check_keys(const fsdp_accelerate_keys *keys,
                                                        const fsdp_options *options);
 /* Return FSDP_ERR_UNSUPPORTED for the types that need other programs or devices. */

@@ -5,6 +5,6 @@
 #include <fsdp/options.h>
 
 enum {
-    FSDP_TRAIN_COMPAT = 191 /* number of rows in fsdp_train_compat */
+    FSDP_TRAIN_COMPAT = 190 /* number of rows in fsdp_train_compat */
 };
 extern const fsdp_option fsdp_train_compat[];

@@ -99,11 +99,11 @@ static bool reshard_is_only_exported(const fsdp_options *options)
            is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
 }
 
-/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. This is so if
- * the source of its value takes precedence over the source of the strategy, for example a flag over
- * a file. It is also so if both values come from the environment and the user chose the value of
- * --reshard-after-forward (see reshard_is_only_exported()), because `accelerate launch` exports a
- * strategy even if the user chose only reshard_after_forward. */
+/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. There are two
+ * such cases. First, its source takes precedence over the source of the strategy, for example a
+ * flag over a file. Second, both values come from the environment, and the user chose the value of
+ * --reshard-after-forward (see reshard_is_only_exported()). In this case the user may not have
+ * chosen the strategy, because `accelerate launch` always exports one. */
 static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -112,9 +112,9 @@ static bool reshard_decides(const fsdp_options *options)
                                   !reshard_is_only_exported(options));
 }
 
-/* In Accelerate's files and variables for FSDP1, a number as the value of reshard_after_forward is
- * the number of a strategy in Accelerate's menu. Replace this number by the strategy. If the number
- * was given as a flag, it is a number of ranks instead and is not changed. */
+/* In Accelerate's files and variables for FSDP1, reshard_after_forward may be a number: that of a
+ * strategy in Accelerate's menu. Replace this number by the strategy. In a flag, it is a number of
+ * ranks instead, and is not changed. */
 static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
 {
     if (is_fsdp1(options) &&
@@ -152,8 +152,8 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Complete the options for explicit prefetching. If a depth is set, --explicit-prefetching is on by
- * default. If --explicit-prefetching is on and no depth was given, both depths become two units, as
- * in the FSDP2 tutorial. */
+ * default. If --explicit-prefetching is on and no depth was given, set both depths to
+ * TUTORIAL_DEPTH, as in the FSDP2 tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -346,8 +346,8 @@ static void derive_folders(fsdp_train_config *c)
 
 typedef fsdp_status list_files(const char *path, bool validation, fsdp_path_list *list);
 
-/* Return true if the folder `data` has files for training and other files for validation, by their
- * names. */
+/* Return true if the folder `data` has files for training, and also other files for validation. The
+ * names of the files show what they are for. */
 static bool has_both(const char *data, list_files *list)
 {
     fsdp_path_list train = {0}, validation = {0};
@@ -392,8 +392,8 @@ static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
         c->nesterov = true;
 }
 
-/* Compute the values that were not given, and translate options that have the names of other tools
- * into this project's options. */
+/* Compute the values that were not given, and translate options of other tools into this project's
+ * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;

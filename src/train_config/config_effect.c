@@ -1,6 +1,6 @@
 /* See config_effect.h. Three kinds of options that may have no effect are not checked in this file.
  * config_optimizer.c checks the options that are for one optimizer only. config.c checks the
- * options that are refused only if they do not come from the environment
+ * options that are refused in a flag or a file, but not in the environment
  * (fsdp_train_set_by_user()). Options that depend on the rows are checked when the rows are opened
  * (src/train/sources.h). */
 #include "src/train_config/config_effect.h"

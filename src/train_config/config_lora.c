@@ -65,8 +65,8 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c, const fsdp_options
     return FSDP_OK;
 }
 
-/* Copy the pointers of `list`, the values of a flag, to *names, and append NULL. If the list is
- * empty, do not change *names. The caller owns *names. */
+/* `list` has the values of a flag. Set *names to an array with the same pointers, followed by NULL.
+ * If the list is empty, do not change *names. The caller owns *names. */
 static fsdp_status end_list(const fsdp_option_list *list, const char ***names)
 {
     if (!list->count)

@@ -18,6 +18,6 @@ bool fsdp_train_reports_to(const fsdp_train_config *config, fsdp_report_to to);
 bool fsdp_train_has_logging_dir(const fsdp_train_config *config);
 
 /* Called by fsdp_train_config_check(). Return FSDP_ERR_INVALID if --report-to has an unknown name,
- * or words that contradict each other, and FSDP_ERR_UNSUPPORTED if it names a service on a network
- * and --tracker-command is not given. The message says what to use instead. */
+ * or words that contradict each other. Return FSDP_ERR_UNSUPPORTED if it names a service on a
+ * network and there is no --tracker-command. The message says what to use instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_report_check(const fsdp_train_config *config);

@@ -83,8 +83,8 @@ static fsdp_status check_span_corruption(const fsdp_train_config *c)
 }
 
 /* Return an error if options of span corruption are given, although no source uses span corruption.
- * --noise-density is also the share of tokens that a masked language model predicts
- * (--mlm-probability). */
+ * An exception is --noise-density (--mlm-probability), which is also allowed if `any_masked` is
+ * true: it is the share of tokens that a masked language model predicts. */
 static fsdp_status check_without_span_corruption(const fsdp_options *options, bool any_masked)
 {
     if (!any_masked && fsdp_options_asked_for(options, "noise-density"))

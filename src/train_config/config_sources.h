@@ -31,8 +31,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *co
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 
-/* Return true if the task of any source is not span corruption. The rows of such a source may be
- * pairs. Also return true if a source cannot be parsed. */
+/* Return true if at least one source has a task other than span corruption. The rows of such a
+ * source may be pairs. Also return true if a source cannot be parsed. */
 bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
 /* Return the number of tokens in the longest target that any source can have. Called for a SEQ2SEQ
  * model, after fsdp_train_sources_check(). */

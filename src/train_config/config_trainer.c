@@ -180,9 +180,8 @@ void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *optio
         c->shuffle = false;
     if (c->do_regression && !fsdp_options_given(options, "problem-type"))
         c->problem_type = REGRESSION;
-    /* In transformers, max_steps replaces num_train_epochs, even if max_steps is more than
-     * num_train_epochs epochs.
-     */
+    /* In transformers, max_steps replaces num_train_epochs, even if max_steps steps are more than
+     * num_train_epochs epochs. */
     if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
         c->epochs = (double)INFINITY;
     if (fsdp_train_is_without_warmup(c, options))

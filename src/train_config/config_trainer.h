@@ -30,10 +30,10 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
  * this option has no effect with the strategy that was given (--save-strategy, --eval-strategy or
  * --logging-strategy). Return NULL if the option has an effect. As in transformers, numbers of
  * steps are ignored unless the strategy is `steps`, because scripts often give transformers'
- * default of 500 steps together with another strategy. But the user must have meant the number of
- * steps if the number comes from a source that takes precedence over the source of the strategy, or
- * if it comes from the same source under a name that transformers does not have. The option then
- * contradicts the strategy, and NULL is returned. */
+ * default of 500 steps together with another strategy. There are two exceptions, in which the
+ * option contradicts the strategy and NULL is returned. First, the number comes from a source that
+ * takes precedence over the source of the strategy. Second, it comes from the same source, under a
+ * name that transformers does not have. In both cases, the user must have meant the number. */
 const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_options *options,
                                      const char *name);
 
@@ -47,9 +47,10 @@ bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, cons
 bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
                                 const char *name);
 /* Return true if the user chose the schedule `constant` by transformers' option
- * --lr-scheduler-type, where it has no warmup. transformers' constant_with_warmup and this
- * project's --lr-schedule constant may have a warmup. For Schedule-Free AdamW, always return false,
- * because this optimizer has a warmup with any schedule. */
+ * --lr-scheduler-type. This schedule of transformers has no warmup. transformers'
+ * constant_with_warmup and this project's --lr-schedule constant may have a warmup. For
+ * Schedule-Free AdamW, always return false, because this optimizer has a warmup with any
+ * schedule. */
 bool fsdp_train_is_without_warmup(const fsdp_train_config *c, const fsdp_options *options);
 /* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. Some options
  * have one meaning under this project's name and another one under transformers' name: apply the
@@ -62,8 +63,8 @@ bool fsdp_train_reshards(int strategy);
  * --cpu-offload take precedence if they are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
- * whole. */
+/* Return FSDP_ERR_INVALID if an option that gives a number of steps has a value above 1 that is not
+ * a whole number. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
 /* Return FSDP_ERR_INVALID if --do_eval is given without --do_train, because transformers' scripts
  * would then evaluate without training. */

@@ -20,8 +20,8 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Return true if the entry has no results that could be compared, for example because it is an
- * input of the comparison of other entries. */
+/* Return true if the entry is not compared by itself. Most of these entries are inputs, which are
+ * read when other entries are compared. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -149,7 +149,7 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 /* --- a folder --- */
 
 /* Return true if the numbers in the file depend on the number of ranks. Such a file can be compared
- * only by a run with as many ranks as PyTorch had when it made the file. */
+ * only by a run with the same number of ranks as the run of PyTorch that made the file. */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||

@@ -73,12 +73,12 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Find the tokens of `entry`, an expected output of the model. If `entry` has one vector for each
- * token, its sequences are padded, but this library computes outputs without padding. In this case,
- * return an array whose element t is the index of token t in `entry`, where padding is counted. Set
- * *tokens to the number of tokens: of target tokens if `entry` is an output of a seq2seq decoder,
- * otherwise of source tokens. If `entry` has only one vector for each sequence, return NULL and set
- * *tokens to the number of sequences. */
+/* Find the positions in `entry`, an expected output of the model, that correspond to this library's
+ * outputs. If `entry` has one vector for each token, the rows of `entry` are padded, but the rows
+ * of the batch are not. In this case, return an array: element t is the index in `entry` of token t
+ * of the batch. Set *tokens to the number of tokens: target tokens for the decoder of a seq2seq
+ * model, otherwise source tokens. If `entry` has one vector for each row, return NULL, and set
+ * *tokens to the number of rows. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {

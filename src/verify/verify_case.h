@@ -22,8 +22,9 @@ typedef struct fsdp_verify_case {
     int rank, world_size;
     fsdp_verify_mesh *hybrid; /* shared by all cases of a run; borrowed */
     fsdp_json *tolerance;     /* tolerance.json; NULL if there is none */
-    /* A case with the folder adapter/: paths of the base model's folder and of the file with inputs
-     * next to it, relative to the case's folder. NULL: the case has no adapter. Owned. */
+    /* If the case has the folder adapter/: paths of the base model's folder and of the file with
+     * inputs next to this folder. They are relative to the case's folder. NULL: the case has no
+     * adapter. Owned. */
     char *base_model, *base_inputs;
     fsdp_verify_report_fn *report;
     void *report_arg;
@@ -103,12 +104,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
  * configurations must have the same meaning, and the weights must have the same bits. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
-/* Set *yes to true if PyTorch had as many ranks as this run when it made `file`, which is a
- * trajectory or expected_bf16.json. */
+/* `file` is a trajectory or expected_bf16.json. Set *yes to true if PyTorch made it with the number
+ * of ranks that this run has. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
 /* Train as the file says, and compare the results with those in the file. `file` is the name of a
- * trajectory_<name>_<mesh>.json that was made with as many ranks as this run has. */
+ * trajectory_<name>_<mesh>.json that was made with the number of ranks that this run has. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 /* Compare a checkpoint, and compare training that resumes from it. `name` is the checkpoint's

@@ -191,7 +191,7 @@ static fsdp_status compare_matrix(fsdp_verify_case *c, const fsdp_checkpoint_rea
 
 /* The largest value of e4m3fn is 448. In some versions, PyTorch's cast gives NaN for a magnitude
  * above 464, which would be rounded to more than 448. In newer versions and in torchao, the cast
- * saturates. The file's values must be those of one of these two casts. */
+ * saturates. So the file's values must be equal to the results of one of these two casts. */
 static fsdp_status compare_casts(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                  const fsdp_checkpoint_entry *x)
 {

@@ -81,9 +81,9 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare the rows of `list` with generated sequences. Row 0 is compared with the first sequence of
- * prompt `i`, and each further row with the sequence that comes `stride` places later in g->got.
- * Add the number of rows that differ to *differing. */
+/* Compare the rows of `list` with the sequences that were generated for prompt `i`. Row k of `list`
+ * belongs to sequence k * stride of the prompt. Add the number of rows that differ to
+ * *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {

@@ -1,6 +1,6 @@
 /* The part of `fsdp verify` that compares NF4 with the values in nf4.safetensors. Each tensor of
  * the file is an input or an expected result. All quantities must be equal in every bit, except the
- * mean of the scales, which depends on the order in which a program adds them. */
+ * mean of the scales, which depends on the order in which they are added. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -107,9 +107,9 @@ fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set`, which is fsdp_verify_set_values() or fsdp_verify_set_grad(), for every parameter,
- * with the parameter's elements for step `step`. They are in the file's tensor <prefix><name of the
- * parameter><suffix>. */
+/* Set the values of every parameter, or its gradient, from the file: `set` is
+ * fsdp_verify_set_values() or fsdp_verify_set_grad(). The elements are those of step `step` in the
+ * tensor <prefix><name of the parameter><suffix>. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))

@@ -14,9 +14,9 @@
 
 /* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. The range is
  * empty for most parameters. GPT-2 has one parameter for three kinds of biases: first those of
- * queries, then those of keys, then those of values. Biases of keys cannot be compared: they add
- * the same amount to all scores of a query, so softmax cancels them. So their gradients are only
- * rounding errors, but AdamW turns even such gradients into updates of full size. */
+ * queries, then those of keys, then those of values. Biases of keys cannot be compared. They add
+ * the same amount to all scores of a query, so softmax cancels them, and their gradients are only
+ * rounding errors. But AdamW turns even such gradients into updates of full size. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;

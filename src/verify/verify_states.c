@@ -1,9 +1,10 @@
 /* The part of `fsdp verify` that compares AdamW with states in 8 bits, Muon and Schedule-Free AdamW
  * with the values in states.json and states.safetensors, which tools/golden_states.py writes. The
  * name of a case in states.json begins with the name of its optimizer. Its inputs are the tensors
- * "<parameter>.start" and "<parameter>.grads"; "<case>.<parameter>.grads" takes the place of the
- * latter if it exists. All other tensors "<case>.<parameter>.<quantity>" are its results. Each
- * tensor of the file is an input, or is compared, or is reported. */
+ * "<parameter>.start" and "<parameter>.grads". If there is a tensor "<case>.<parameter>.grads",
+ * this tensor is used in place of "<parameter>.grads". All other tensors
+ * "<case>.<parameter>.<quantity>" are the results of the case. Each tensor of the file is an input,
+ * or is compared, or is reported. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -119,8 +119,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char 
  * an adapter, final_adapter.safetensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t,
                                                      const char *file);
-/* Compare each parameter with its value before training. params.json lists the parameters that must
- * differ in some bit, and those that must be equal in every bit. */
+/* Compare each parameter with its value before training. params.json has two lists: the parameters
+ * that must differ in some bit, and the parameters that must not differ in any bit. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);
 
 /* --- optimizers without a model: verify_optim.c --- */
@@ -133,7 +133,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_read_part(const fsdp_checkpoint_reader *
 FSDP_MUST_CHECK fsdp_status fsdp_verify_set_values(fsdp_parameter *p, const float *whole);
 /* Set this rank's rows of the parameter's gradient from `whole`, which has all rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_set_grad(fsdp_parameter *p, const float *whole);
-/* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
+/* `local` is this rank's shard of a tensor. Gather the whole tensor. Compare it with the values for
  * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
  * magnitude. If the quotient is larger than *largest, set *largest to the quotient. Return
  * FSDP_ERR_FORMAT if the file's tensor does not have the size of the whole tensor, or has no such
@@ -142,9 +142,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_compare_part(fsdp_tensor *local,
                                                      const fsdp_checkpoint_reader *file,
                                                      const char *name, int64_t step,
                                                      double *largest);
-/* Return FSDP_ERR_FORMAT if `entry` does not have as many elements as the whole tensor of which
- * `local` is this rank's shard. The shapes may differ: torchao stores the scales of blocks as a
- * vector. */
+/* `local` is this rank's shard of a tensor. Return FSDP_ERR_FORMAT if `entry` does not have the
+ * number of elements of the whole tensor. The shapes may differ: torchao stores the scales of
+ * blocks as a vector. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_check_numel(const fsdp_tensor *local,
                                                     const fsdp_checkpoint_entry *entry);
 /* Like fsdp_verify_compare_part(), but compare with the tensor `want` of the file, which has the

@@ -13,9 +13,8 @@
 
 /* --- comparing --- */
 
-/* Compare got[i] with element i of `array`, for i from `first` to n - 1, and set *largest to the
- * largest difference. If `relative` is true, each difference is divided by the element of
- * `array`. */
+/* Compare got[i] with element i of `array` for first <= i < n. Set *largest to the largest
+ * difference. If `relative` is true, each difference is divided by the element of `array`. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -248,8 +247,8 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 /* --- resuming from a checkpoint --- */
 
 /* Compare the losses of two trajectories in the first `steps` steps. Set *agree to true if each
- * pair of losses differs by no more than the tolerance. `here` is the trajectory for as many ranks
- * as this run has. `there` is the trajectory for two ranks. */
+ * pair of losses differs by no more than the tolerance. `here` is the trajectory for the number of
+ * ranks that this run has. `there` is the trajectory for two ranks. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -353,8 +352,8 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* There are two runs of PyTorch. The first ran on two ranks and saved the checkpoint; its losses
- * are in `there`. The second ran from the first step on, on as many ranks as this run has; its
+/* There are two runs of PyTorch. The first one had two ranks and saved the checkpoint; its losses
+ * are in `there`. The second one had the number of ranks that this run has, and did not resume; its
  * losses are in `here`. This run resumes from the checkpoint of the first one, and is to be
  * compared with the second one. If PyTorch itself would not get the losses in `here` by resuming
  * from that checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
