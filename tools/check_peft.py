@@ -150,7 +150,8 @@ def make_case(folder, task, model, config, inputs=None):
     out.loss.backward()
     expected = {"logits": out.logits.detach().contiguous(), "loss": out.loss.detach()}
     for name, p in adapted.named_parameters():
-        if p.requires_grad:
+        # A key's bias adds the same to all scores of a row, so its gradient is 0 but for rounding.
+        if p.requires_grad and not name.endswith("self.key.bias"):
             name = name.replace("_vector.default.weight", "_vector").replace(".default", "").replace(".modules_to_save", "").replace(".base_layer", "")
             expected["grad." + name] = p.grad.contiguous()
     save_file(expected, folder / "expected.safetensors")
@@ -160,7 +161,9 @@ def make_case(folder, task, model, config, inputs=None):
 def check_read(fsdp, folder):
     code, text = run([fsdp, "verify", folder])
     last = text.strip().splitlines()[-1] if text.strip() else "no output"
-    return [] if code == 0 and " 0 failed, 0 not compared" in last else [text[-1500:]]
+    if code == 0 and " 0 failed, 0 not compared" in last:
+        return []
+    return [line for line in text.splitlines() if not line.endswith(": ok")][-20:] or ["no output"]
 
 
 def check_merged(fsdp, folder, model, adapter):
