@@ -57,10 +57,10 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
-/* `found` is an item in the folder `dir` of the board. Another item is shown already: its path is
- * `other_path` in the folder `other_dir`, and its inode is `inode`. Return true if both items are
- * the same file or folder. An item is shown under the first path that the scan finds, so the result
- * is false if `other_dir` comes after `dir`. */
+/* `found` is an item in the folder `dir` of the board. Return true if it is only another name of
+ * the shown item with the path `other_path` in the folder `other_dir` and the inode `inode`. Then
+ * it must not be shown again. If one item has names in several folders, the name in the first
+ * folder is shown. So the result is false if `other_dir` comes after `dir`. */
 static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
                           const char *other_path, const fsdp_inode *inode)
 {

@@ -404,7 +404,8 @@ static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
     return FSDP_OK;
 }
 
-/* Replace p's table by a whole gradient with the same values. */
+/* p's gradient is stored as a table of rows. Replace it by a whole gradient with the same values.
+ */
 static fsdp_status leave_table(fsdp_grad_buffer *b, fsdp_param *p)
 {
     return b->context->group ? widen_buffer(b) : fsdp_grad_own_widen(b, p);

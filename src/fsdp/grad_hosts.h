@@ -8,8 +8,8 @@
 fsdp_slice fsdp_grad_pieces(int64_t numel, int n);
 /* Set [*begin, *end) to the elements of piece `i` of fsdp_grad_pieces(numel, n). */
 void fsdp_grad_piece(int64_t numel, int n, int i, int64_t *begin, int64_t *end);
-/* Return how many bytes this rank sends to other hosts so that their ranks can sum `numel` elements
- * of each part. The result is the average over all ranks. */
+/* Return how many bytes a rank sends to other hosts, on average over all ranks, so that the ranks
+ * there can sum `numel` elements of each part. */
 uint64_t fsdp_grad_hosts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                int64_t numel);
 /* Call this in the REWRITE phase. For each term of this host, add up the source's slice over the

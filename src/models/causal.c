@@ -103,7 +103,7 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
 }
 
 /* The batch has `tokens` rows, of which only `rows` are needed. Return true if these are few: at
- * least one, and at most 3/4 of all rows. To compute only these then saves more time and memory
+ * least one, and at most 3/4 of all rows. Computing only these then saves more time and memory
  * than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {

@@ -1,8 +1,8 @@
 /* See kv_cache.h. The first append stores the appended tensors themselves in the cache, so no rows
  * are copied. Later appends write the new rows of a sequence into the free rows after its old rows.
- * If a sequence has too few free rows, all rows are moved to larger tensors, in which each sequence
- * has free rows for at least a quarter of its length. So on average, a row is moved only a few
- * times during the whole generation. */
+ * If a sequence has too few free rows, all rows are moved to larger tensors. There, each sequence
+ * is followed by at least a quarter as many free rows as it has rows. So on average, a row is moved
+ * only a few times during the whole generation. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>

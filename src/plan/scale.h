@@ -34,7 +34,7 @@ typedef struct fsdp_scale_estimate {
     double efficiency; /* tokens per second of a rank, divided by those of a rank that runs alone */
     double tokens_per_s;          /* source and target tokens of all ranks */
     double host_sent_bytes;       /* bytes that one host sends in a step */
-    double backward_gather_bytes; /* the part of host_sent_bytes that it sends in the gathers of
+    double backward_gather_bytes; /* the part of host_sent_bytes that is sent in the gathers of
                                      backward */
     double flops;                 /* floating-point operations of a rank in a step */
     int64_t rank_bytes;           /* largest number of bytes that the allocator of a rank

@@ -30,8 +30,8 @@ fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format)
                       ending);
 }
 
-/* Return the name of the run `path` in the legend: the last component of the path, even if the path
- * ends with a slash. */
+/* Return the name that the legend shows for the run at `path`: the last component of the path, even
+ * if the path ends with a slash. */
 static char *label_of(const char *path)
 {
     char *stripped = fsdp_path_stripped(path);

@@ -35,7 +35,8 @@ typedef struct fsdp_tracking_options {
  * `metrics` must exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_open(const fsdp_tracking_options *options,
                                                fsdp_tracking **tracking);
-/* Close everything. If there is a program, wait until it ends, at most `seconds`. Accepts NULL. */
+/* Close everything. If there is a program, wait at most `seconds` until it ends, then end it by
+ * signals. Accepts NULL. */
 void fsdp_tracking_close(fsdp_tracking *tracking, double seconds);
 
 /* Begin a row, as fsdp_metrics_begin() does. */

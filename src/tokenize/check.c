@@ -35,7 +35,7 @@ typedef struct list_texts {
     fsdp_data_text first;
     fsdp_data_text second; /* the second text of a pair; otherwise {0} */
     bool no_special;       /* no special tokens are added to the text */
-    int max_length;        /* length to which both texts were cut together; 0: no limit */
+    int max_length;        /* largest number of ids of both texts together; 0: no limit */
 } list_texts;
 
 /* ---- text that is printed ---- */

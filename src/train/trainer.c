@@ -280,7 +280,8 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     add_step(&t->sum, &result, seconds);
     if (result.skipped)
         report_skipped(t, &result, progress);
-    /* Adafactor and Schedule-Free AdamW may have used another rate. */
+    /* Report the rate that the step has used. With Adafactor and Schedule-Free AdamW, it may differ
+     * from the rate of the schedule. */
     lr = fsdp_optimizer_scheduled_lr(t->loop.optimizer, 0);
     fsdp_monitor_step_end(t->monitor, t->step, seconds, result.data_s);
     fsdp_trainer_check_monitor(t);

@@ -182,6 +182,7 @@ void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_stra
             is_fsdp2 ? reshard_after_forward : fsdp_reshard_of_menu(reshard, reshard_after_forward);
     else if (fsdp_options_given(options, "fsdp-reshard-after-forward"))
         /* A flag takes precedence over the file, so the file's fsdp_reshard_after_forward has no
-         * effect and cannot contradict another key. */
+         * effect and cannot contradict another key. Set the value that follows from the strategy.
+         */
         keys->reshard_after_forward = reshards(keys->sharding_strategy);
 }

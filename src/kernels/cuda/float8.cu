@@ -16,7 +16,7 @@ enum {
     GROUP = 8,                 /* adjacent elements that a thread processes at a time */
     LANES = 32,                /* threads that process adjacent groups of a row */
     ROWS = THREADS / LANES,    /* rows that a block processes at a time */
-    BLOCK_ROWS = 16 * ROWS,    /* rows that largest_of_columns() gives to a block */
+    BLOCK_ROWS = 16 * ROWS,    /* rows that a block of largest_of_columns() processes at a time */
     MOST_ROW_BLOCKS = 1 << 12, /* maximum of gridDim.y, which divides the rows */
     TILE_ROWS = 128,           /* the part of a matrix that a block transposes at a time @{ */
     TILE_COLUMNS = 64,         /* @} */

@@ -395,7 +395,7 @@ static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_
     }
 }
 
-/* --- dot and store: rows of tensors, not of scores --- */
+/* --- dot() and store(): rows of the attention's inputs and outputs --- */
 
 static void dot_widened(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                         int64_t rows, int64_t width)
