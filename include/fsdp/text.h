@@ -209,7 +209,7 @@ FSDP_API bool fsdp_tokenizer_appends_eos(const fsdp_tokenizer *tokenizer);
 FSDP_API int32_t fsdp_tokenizer_unk_id(const fsdp_tokenizer *tokenizer);
 
 enum {
-    FSDP_UNKNOWN_EXAMPLES = 5, /**< largest number of examples in a fsdp_unknown_examples */
+    FSDP_UNKNOWN_EXAMPLES = 5, /**< largest number of examples in an fsdp_unknown_examples */
     FSDP_UNKNOWN_BYTES = 32    /**< size of an example, with its NUL */
 };
 

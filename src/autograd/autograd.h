@@ -135,9 +135,9 @@ typedef struct fsdp_op {
      * gradients. */
     bool continues;
     void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() is used */
-    /* True if forward already computes the gradients and backward only passes them on. The second
-     * run of a checkpointed part must always compute such an operation, even if backward reads
-     * nothing but the gradients. */
+    /* True if forward already computes the gradients of the inputs, and backward only passes them
+     * on. Backward always needs such an operation. So the second run of a checkpointed part does
+     * not stop before it, even if backward reads no other value of it (early_stop.h). */
     bool has_gradients;
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the

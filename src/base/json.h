@@ -8,7 +8,8 @@
  *
  * Reading and writing match Python's json module. Integers of any length keep all digits, and NaN
  * and Infinity are numbers. Floats are printed as Python's repr prints them. A string may
- * contain NUL characters, but only fsdp_json_get_strn() returns such a string; a key may not. Half
+ * contain NUL characters, but a key may not. Only fsdp_json_get_strn() returns strings with NUL
+ * characters. Half
  * of a surrogate pair is refused, because UTF-8 cannot represent it. Changing one value keeps all
  * others, so a config.json keeps keys that this library does not know. */
 #pragma once

@@ -52,7 +52,7 @@ typedef struct fsdp_comm_failure {
 } fsdp_comm_failure;
 
 /* Describes what a rank waits for: the rank `peer` must have ended `target` phases of the shared
- * buffer whose number is `number`. The waiting rank writes this only after it has waited for longer
+ * buffer number `number`. The waiting rank writes this only after it has waited for longer
  * than one polling interval (wait.c). It then increments `sequence`. When the wait ends, it
  * increments `sequence` again. So `sequence` is odd during the wait. */
 typedef struct fsdp_comm_blocked {

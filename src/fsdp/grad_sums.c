@@ -245,8 +245,9 @@ static addition addition_of(fsdp_param_grad *g, int all, float final_scale)
     return a;
 }
 
-/* Call this after a sum of a micro-step was added to the sum on top of the stack. That sum now has
- * twice as many micro-batches, so fold it with sums of the same size. */
+/* Call this after the sum of a micro-step was added to the top of the stack. The top now has twice
+ * as many micro-batches, unless it counts as a complete block already. Then fold it with the sums
+ * below it that have the same size (fold_equals()). */
 static void end_addition(const fsdp_grad_buffer *b, fsdp_param_grad *g)
 {
     if (g->sum_leaves[g->n_sums - 1] < FSDP_SUM_BLOCK)

@@ -33,7 +33,7 @@ typedef struct fsdp_param_group {
      * unsharded, and it refuses all writes. */
     fsdp_storage_guard read_guard;
     fsdp_sharded_state state;
-    int writers;   /* Number of open writes of this rank's rows. */
+    int writers;   /* Number of writes of this rank's rows that have begun and not ended. */
     bool summoned; /* The user has whole copies of the parameters (summon.c). */
 
     bool is_root;   /* The unit is not inside another unit. */

@@ -9,12 +9,12 @@
 extern const char *const fsdp_folder_weights[];
 /* Return true if the folder contains one of fsdp_folder_weights. */
 bool fsdp_folder_has_weights(const char *dir);
-/* Explain why a folder is not the folder of a model. Call this only if config.json or the weights
- * are missing.
+/* Return an error that explains why a folder is not the folder of a model. Call this only if
+ * config.json or the weights are missing.
  *
  * @return FSDP_ERR_INVALID if the folder is recognized as something else. The message says what it
  * is and how to make a model's folder from it. FSDP_ERR_NOT_FOUND if only the index of the weights
- * is missing. FSDP_OK if the folder is not recognized. */
+ * is missing. FSDP_OK if there is no explanation, because the folder is not recognized. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
 /* Like fsdp_folder_explain(), but only for folders that no reader of this library can read, not
  * even in part: an adapter of PEFT, a checkpoint of DeepSpeed, or weights of another framework. For

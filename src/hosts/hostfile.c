@@ -362,7 +362,7 @@ static fsdp_status run_once(const char *program, char **words, signals *s, int *
     return FSDP_OK;
 }
 
-/* Make mpirun's command line of a round, and run it. */
+/* Make mpirun's command line for a round, and run it. Set *exit_code to its exit code. */
 static fsdp_status run_round(const fsdp_launch *launch, const fsdp_launch_config *config,
                              const fsdp_mpi *mpi, const fsdp_host_list *list,
                              const fsdp_hosts_shape *shape, signals *s, int *exit_code)

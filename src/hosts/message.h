@@ -52,8 +52,8 @@ typedef enum fsdp_hosts_kind {
     /* What a rank needs to start; see plan.h. The launcher's stdin, stdout and stderr come with it.
      */
     FSDP_HOSTS_PLAN,
-    /* How a rank ended. Integers: exit code, 1 if it was asked to end, 1 if a restart is pointless.
-     * Text: how. */
+    /* How a rank ended. Three integers: its exit code; whether the rank was asked to end (1 or 0);
+     * whether a restart is pointless (1 or 0). Text: a description of the end. */
     FSDP_HOSTS_RESULT,
     /* MPI's launch agent asks for a daemon. Texts: name of the host, then the command line. */
     FSDP_HOSTS_AGENT,

@@ -27,8 +27,9 @@ enum {
 extern const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON];
 /* The variables that are set only with --mixed_precision fp8. */
 extern const fsdp_accelerate_variable fsdp_accelerate_fp8[FSDP_ACCELERATE_FP8];
-/* The variables that are set only with --use_fsdp. If the user gives one of their options, FSDP is
- * used by default. */
+/* The variables that are set only if FSDP is used. Each gets its value from an option. If the user
+ * gives one of these options, but neither --use_fsdp nor --no-use-fsdp, --use_fsdp is assumed
+ * (fsdp_accelerate_derive()). */
 extern const fsdp_accelerate_variable fsdp_accelerate_fsdp[FSDP_ACCELERATE_FSDP];
 extern const fsdp_accelerate_variable fsdp_accelerate_parallelism[FSDP_ACCELERATE_PARALLELISM];
 

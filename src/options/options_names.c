@@ -143,7 +143,9 @@ static void append_unread(const fsdp_options_spec *spec, const char *before, con
 {
     enum {
         LONG_NAME = 14,
-        NEAR = 5 /* maximum distance of a near name; two edits cost 4 */
+        /* Maximum distance of a near name: two edits, which cost 2 each, and the 1 that
+         * find_nearest_variable() adds. */
+        NEAR = 5
     };
     const bool named = has_prefix(name, spec->env_named);
     int distance;

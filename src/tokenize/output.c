@@ -173,8 +173,8 @@ static fsdp_status lock_partial(fsdp_token_output *o)
                      : failed(path);
     if (status != FSDP_OK && o->lock >= 0) {
         close(o->lock);
-        /* Another process owns the folder. fsdp_output_close() does not remove the folder if
-         * o->lock is -1. */
+        /* This process does not own the folder, so fsdp_output_close() must not remove it. It does
+         * not if o->lock is -1. */
         o->lock = -1;
     }
     fsdp_free(path);

@@ -15,9 +15,11 @@ typedef struct fsdp_mpi_job {
     int64_t rank;    /* number of this process, as the launcher counts */
 } fsdp_mpi_job;
 
-/* Return true if mpirun, mpiexec or srun with an MPI plug-in has started this process. Ranks of
+/* Return true if mpirun, mpiexec or srun with an MPI plug-in has started this process, and fill in
+ * *job. Ranks of
  * `fsdp launch`, and processes with WORLD_SIZE=1, do not count, even if MPI has started `fsdp
- * launch` itself. FSDP_MPI=openmpi or mpich names the library if the launcher works with both. */
+ * launch` itself. The variable FSDP_MPI (openmpi or mpich) names the library of the launcher; it is
+ * needed if the launcher works with both. */
 bool fsdp_mpi_find_job(fsdp_mpi_job *job);
 
 /* Load the library that belongs to the job's launcher. It stays loaded until the process ends.

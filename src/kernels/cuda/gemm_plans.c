@@ -177,7 +177,8 @@ static cublasStatus_t describe_float8(const fsdp_cublaslt *lt, const fsdp_gemm_p
 static cublasStatus_t describe_product(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan)
 {
     const shape *s = &plan->shape;
-    /* For cublasLt, B is the first factor. */
+    /* The matrices of cublasLt are column-major, so it computes the transposed product, whose first
+     * factor is B. */
     const cublasOperation_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = lt->MatmulDescCreate(
