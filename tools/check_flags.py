@@ -144,6 +144,8 @@ class Program:
         wrong = []
         # "it takes ..." repeats the flag; its own place in the message is not a suggestion
         reason = re.sub(r"^--[a-z0-9_]+: ", "", reason)
+        # "(--eval_steps gives --evaluation-steps)" repeats it, too
+        reason = re.sub(r" \(--[a-z0-9_]+ gives --[^)]*\)$", "", reason)
         for command, flag in re.findall(r"'?(?:fsdp ([a-z]+(?: [a-z]+)?))?[^'-]*?--([a-z][a-z0-9-]*)", reason):
             command = command.split(" ")[0] or "train"
             if not self.knows(command, flag):
