@@ -2,6 +2,7 @@
  * The functions exist only if the ISA of the compilation has AVX-512. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
+#include "src/kernels/cpu/isa/inner_loop.h"
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -191,12 +192,20 @@ FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_b
         }
 }
 
+/* Masked loads are not instrumented: see Note [Inner loops under sanitizers] in inner_loop.h. */
+FSDP_INLINE void check_source(const char *src, int64_t rows, int64_t row_bytes, int64_t read_bytes)
+{
+    for (int64_t row = 0; row < rows; row++)
+        fsdp_check_read(src + row * row_bytes, read_bytes);
+}
+
 FSDP_INLINE void pack_as(pack_form form, target_fn *target_of, void *dst, const char *src,
                          int64_t ld, bool k_is_row, int64_t k, int64_t n)
 {
     int64_t size = lane_bytes(form) / per_lane(form), row_bytes = ld * size;
     int64_t depth = fsdp_ceil_div(k, per_lane(form)), strip = k_is_row ? PACK_STRIP : 16;
     int64_t width = fsdp_tile_width(n);
+    check_source(src, k_is_row ? k : n, row_bytes, (k_is_row ? n : k) * size);
     for (int64_t first = 0; first < n; first += strip) {
         target to[PACK_STRIP / 16];
         int64_t columns = fsdp_min_i64(strip, n - first);
