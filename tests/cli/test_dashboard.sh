@@ -23,7 +23,7 @@ answers() { # NAME CODE [TEXT]: the status, and a text in headers or body
 address() {
     port='' token=''
     for _ in $(seq 100); do
-        found=$(sed -n 's|.*http://127.0.0.1:\([0-9]*\)/\([0-9a-f]*\)/.*|\1 \2|p' "$1" | head -n 1)
+        found=$(sed -n 's|.*http://127.0.0.1:\([0-9]*\)/\([0-9a-f]*\)/.*|\1 \2|p' "$1" 2>/dev/null | head -n 1)
         [ -z "$found" ] || { port=${found% *} token=${found#* }; return; }
         sleep 0.05
     done
@@ -153,6 +153,8 @@ put_run like_it_too 2 400 4 1 1
 put_run one_row 1.5 100 1 0 0
 put_run validates 2 400 4 20 0
 put_run saves 2 400 4 0 30
+# The shell may read the file before the command empties it.
+rm page.address
 "$fsdp" dashboard slow --port 0 --address-only >page.address 2>page.err &
 server=$!
 address page.address
