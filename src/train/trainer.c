@@ -220,8 +220,8 @@ static fsdp_status validate_at_start(fsdp_trainer *t)
     if (!t->config->eval_on_start || t->step >= t->total_steps)
         return FSDP_OK;
     FSDP_TRY(fsdp_trainer_set_mode(t, true));
-    FSDP_TRY(
-        measure_validation(t, "Before training: ", t->step / t->steps_per_epoch, &result, &rouge));
+    FSDP_TRY(measure_validation(t, t->step ? "Before this run: " : "Before training: ",
+                                t->step / t->steps_per_epoch, &result, &rouge));
     return fsdp_trainer_set_mode(t, false);
 }
 

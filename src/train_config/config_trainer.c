@@ -207,11 +207,11 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s needs --validation-data",
                           names[c->eval_strategy]);
-    if (c->eval_on_start && !c->validation_data)
+    if (c->eval_on_start && (!c->validation_data || !c->run_validation))
         return fsdp_error(
             FSDP_ERR_INVALID,
             "--eval-on-start needs --validation-data or --validation-split-percentage, "
-            "and an --eval-strategy that is not no");
+            "and neither --eval-strategy no nor --no-run-validation");
     if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->eval_step_interval > 0 &&
         fsdp_options_given(options, "eval-strategy"))
         return fsdp_error(FSDP_ERR_INVALID,

@@ -75,6 +75,11 @@ best --eval_on_start --optimizer schedule_free_adamw
 check also_by_an_optimizer_that_averages_weights [ "$(validations | sed -n '1s/.* //p')" = "$start" ]
 script --max_steps 1 --eval_on_start
 refused it_needs_validation_rows '--eval-on-start needs --validation-data'
+for flag in '--eval_strategy no' --no-run-validation; do
+    # shellcheck disable=SC2086
+    script --validation_file validation.jsonl --max_steps 1 --eval_on_start $flag
+    refused "and_not_$(echo "$flag" | tr -cd a-z_)" '--eval-on-start needs .* neither --eval-strategy no'
+done
 best --load_best_model_at_end False
 keep last
 check or_the_last_one shows 'saved the model in o .end of training.$'
